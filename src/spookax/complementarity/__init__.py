@@ -1,0 +1,12 @@
+"""Mixed linear complementarity problems: data, solvers that say why they stopped, and one derivative. No physics."""
+
+from .active_set import active_set as active_set
+from .active_set import active_set_solve as active_set_solve
+from .derivative import free_rows as free_rows
+from .derivative import solve_mlcp as solve_mlcp
+from .lemke import Lemke as Lemke
+from .problem import MLCP as MLCP
+from .problem import AbstractMLCPSolver as AbstractMLCPSolver
+from .problem import Solution as Solution
+from .projected import ProjectedGaussSeidel as ProjectedGaussSeidel
+from .projected import projected_sweeps as projected_sweeps

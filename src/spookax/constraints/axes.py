@@ -1,0 +1,59 @@
+"""The free coordinate of hinges and sliders: value, rate row. Springs, friction, motors and sensors read it."""
+
+import jax
+import jax.numpy as jnp
+
+from .._typing import Array, Float
+from ..system import System
+from .frames import Kinematics, joint_frames
+from .joints import JointFrames, take
+
+
+def _axis_frames(system: System, kin: Kinematics) -> tuple[JointFrames, Array]:
+    index = jnp.array([axis.joint for axis in system.axes], dtype=int)
+    rotational = jnp.array([axis.rotational for axis in system.axes])
+    return take(joint_frames(system, kin), index), rotational
+
+
+def wrapped(system: System, kin: Kinematics) -> Float[Array, " axes"]:
+    """Angle in (-pi, pi] or displacement [rad or m] of every axis."""
+    f, rotational = _axis_frames(system, kin)
+    angle = 2 * jnp.arctan2(f.rho[:, 3], f.rho[:, 0])
+    slide = jnp.einsum("ja,jab,jb->j", f.d, f.R_A, f.C_A[:, :, 2])
+    return jnp.where(rotational, angle, slide)
+
+
+def coordinates(system: System, kin: Kinematics, near: Float[Array, " axes"]) -> Float[Array, " axes"]:
+    """Unwrapped coordinate of every axis [rad or m]: the turn nearest to `near`, which carries no derivative."""
+    value, turn = wrapped(system, kin), 2 * jnp.pi
+    rotational = jnp.array([axis.rotational for axis in system.axes])
+    turns = jax.lax.stop_gradient(jnp.round((near - value) / turn))
+    return value + jnp.where(rotational, turn * turns, 0.0)
+
+
+def rate_rows(system: System, kin: Kinematics) -> tuple[Float[Array, "axes 6"], Float[Array, "axes 6"]]:
+    """Rows b_A, b_B with rate = b_A . (v, w)_A + b_B . (v, w)_B [rad/s or m/s]."""
+    f, rotational = _axis_frames(system, kin)
+    n_A = f.C_A[:, :, 2]
+    n_B = f.C_B[:, :, 2]
+    n_W = jnp.einsum("jab,jb->ja", f.R_A, n_A)
+    d_A = jnp.einsum("jab,ja->jb", f.R_A, f.d)
+    zero = jnp.zeros_like(n_A)
+    hinge_A = jnp.einsum("jab,jac,jc->jb", f.R_A, f.R_B, n_B)
+    slide_B = jnp.cross(f.s_B, jnp.einsum("jab,ja->jb", f.R_B, n_W))
+    pick = rotational[:, None]
+    b_A = jnp.concatenate(
+        [jnp.where(pick, zero, -n_W), jnp.where(pick, -hinge_A, jnp.cross(n_A, f.s_A + d_A))], axis=-1
+    )
+    b_B = jnp.concatenate([jnp.where(pick, zero, n_W), jnp.where(pick, n_B, slide_B)], axis=-1)
+    return b_A, b_B
+
+
+def rates(
+    system: System, b_A: Float[Array, "axes 6"], b_B: Float[Array, "axes 6"], velocity: Float[Array, "bodies 6"]
+) -> Float[Array, " axes"]:
+    """Rate of every axis for stacked body velocities (v world, w body)."""
+    padded = jnp.concatenate([velocity, jnp.zeros_like(velocity[:1])])
+    parents = jnp.array([system.joints[a.joint].parent for a in system.axes], dtype=int)
+    children = jnp.array([system.joints[a.joint].child for a in system.axes], dtype=int)
+    return jnp.sum(b_A * padded[parents] + b_B * padded[children], axis=-1)

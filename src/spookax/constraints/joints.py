@@ -1,0 +1,98 @@
+"""Violations and Jacobians of the shipped joints, all joints of one type at once.
+
+Elementary rows (A, B: the two bodies; a, b fixed in A or B; d = x_B - x_A from A's joint point to B's, world axes;
+angular velocities in body axes):
+
+    D-row   g = (R_A a) . d           point of B stays on the plane through A's point with normal a
+    T-row   g = (R_A a) . (R_B b)     two directions stay perpendicular
+    Q-rows  g = 2 vec(rho), rho = (e_A c_A)^-1 (e_B c_B)     the joint frames stay parallel
+
+Source: Lacoursière (2007), Marklund, Servin, Larson (2025) section 2.2; the Jacobians are derived here and tested
+against differences.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from .._typing import Array, Float
+from ..math import rotation
+
+
+class JointFrames(NamedTuple):
+    """Both sides of a set of joints. World as a parent has r = 0, R = 1."""
+
+    R_A: Float[Array, "joints 3 3"]
+    R_B: Float[Array, "joints 3 3"]
+    d: Float[Array, "joints 3"]  # from A's joint point to B's, world [m]
+    s_A: Float[Array, "joints 3"]  # joint point from A's centre of mass, A axes [m]
+    s_B: Float[Array, "joints 3"]
+    C_A: Float[Array, "joints 3 3"]  # joint frame columns (u, v, n), A axes
+    C_B: Float[Array, "joints 3 3"]
+    rho: Float[Array, "joints 4"]  # rotation from A's joint frame to B's, rho_w >= 0
+
+
+def take(frames: JointFrames, index: Array) -> JointFrames:
+    """The joints of one type."""
+    return JointFrames(*(a[index] for a in frames))
+
+
+def _d_rows(f: JointFrames, columns: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    axes_A = jnp.swapaxes(f.C_A[:, :, jnp.array(columns)], 1, 2)  # rows a in A axes
+    axes_W = axes_A @ jnp.swapaxes(f.R_A, 1, 2)
+    axes_B = axes_W @ f.R_B
+    d_A = jnp.einsum("jab,ja->jb", f.R_A, f.d)
+    gap = jnp.einsum("jra,ja->jr", axes_W, f.d)
+    G_A = jnp.concatenate([-axes_W, jnp.cross(axes_A, (f.s_A + d_A)[:, None, :])], axis=-1)
+    G_B = jnp.concatenate([axes_W, jnp.cross(f.s_B[:, None, :], axes_B)], axis=-1)
+    return gap, G_A, G_B
+
+
+def _t_rows(f: JointFrames, columns: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """Columns of A's frame stay perpendicular to B's axis n."""
+    a_A = jnp.swapaxes(f.C_A[:, :, jnp.array(columns)], 1, 2)
+    n_B = f.C_B[:, None, :, 2]
+    R_AB = jnp.swapaxes(f.R_A, 1, 2) @ f.R_B
+    n_A = jnp.einsum("jab,jrb->jra", R_AB, n_B)
+    a_B = a_A @ R_AB
+    gap = jnp.sum(a_A * n_A, axis=-1)
+    zero = jnp.zeros_like(a_A)
+    G_A = jnp.concatenate([zero, jnp.cross(a_A, n_A)], axis=-1)
+    G_B = jnp.concatenate([zero, jnp.cross(jnp.broadcast_to(n_B, a_B.shape), a_B)], axis=-1)
+    return gap, G_A, G_B
+
+
+def _q_rows(f: JointFrames) -> tuple[Array, Array, Array]:
+    scalar, vector = f.rho[:, 0], f.rho[:, 1:]
+    eye = scalar[:, None, None] * jnp.eye(3, dtype=vector.dtype)
+    cross = rotation.skew(vector)
+    zero = jnp.zeros_like(eye)
+    G_A = jnp.concatenate([zero, -(eye - cross) @ jnp.swapaxes(f.C_A, 1, 2)], axis=-1)
+    G_B = jnp.concatenate([zero, (eye + cross) @ jnp.swapaxes(f.C_B, 1, 2)], axis=-1)
+    return 2 * vector, G_A, G_B
+
+
+def _stack(*parts: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    gap, G_A, G_B = (jnp.concatenate(p, axis=1) for p in zip(*parts, strict=True))
+    return gap, G_A, G_B
+
+
+def rows(kind: str, f: JointFrames) -> tuple[Array, Array, Array]:
+    """`(g, G_A, G_B)` of all joints of one type: (joints, rows), (joints, rows, 6) twice; `[m]`, `[rad]`."""
+    if kind == "ball":
+        return _d_rows(f, (0, 1, 2))
+    if kind == "hinge":
+        return _stack(_d_rows(f, (0, 1, 2)), _t_rows(f, (0, 1)))
+    if kind == "fixed":
+        return _stack(_d_rows(f, (0, 1, 2)), _q_rows(f))
+    if kind == "prismatic":
+        return _stack(_q_rows(f), _d_rows(f, (0, 1)))
+    raise ValueError(f"unknown joint type {kind}")
+
+
+TRANSLATION_ROWS = {  # which rows are lengths (the others are angles)
+    "ball": (1, 1, 1),
+    "hinge": (1, 1, 1, 0, 0),
+    "fixed": (1, 1, 1, 0, 0, 0),
+    "prismatic": (0, 0, 0, 1, 1),
+}

@@ -1,0 +1,88 @@
+"""The only place that differentiates a model: all steps of a recording at once.
+
+    dx+ = A dx + B dw + C dz,      e = H dx + J dw + D dz + n,   n ~ N(0, 1)
+
+in tangent coordinates; e are the readings minus the predicted ones, whitened, zero where nothing was seen. Readings
+may depend on the pair (x, x+); the dependence on x+ is carried through the step, so H, J and D are total.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from .._typing import Array, Float
+from ..protocol import AbstractModel, Noise, Samples
+
+_CHUNK = 256  # steps differentiated at once: small enough for the cache
+
+
+class Linearised(NamedTuple):
+    """Jacobians of every step (leading axis) and the whitened residuals."""
+
+    A: Float[Array, "steps n n"]
+    B: Float[Array, "steps n m"]
+    C: Float[Array, "steps n p"]
+    H: Float[Array, "steps c n"]
+    J: Float[Array, "steps c m"]
+    D: Float[Array, "steps c p"]
+    e: Float[Array, "steps c"]
+
+
+class Path(NamedTuple):
+    """A trajectory of the simulator: states x_0 ... x_K, whitened noise and hints of the K steps."""
+
+    x: Any
+    w: Float[Array, "steps m"]
+    hint: Float[Array, "steps h"]
+
+
+def before(x: Any) -> Any:
+    """States at the start of every step."""
+    return jax.tree.map(lambda a: a[:-1], x)
+
+
+def after(x: Any) -> Any:
+    """States at the end of every step."""
+    return jax.tree.map(lambda a: a[1:], x)
+
+
+def whitened(model: AbstractModel, noise: Noise, predicted: Array, y: Array, seen: Array) -> Float[Array, " c"]:
+    """Whitened residuals of the slots of one step, flattened; zero where nothing was seen."""
+    e = jax.vmap(model.difference)(jnp.where(seen > 0, y, 0.0), jnp.where(seen > 0, predicted, 0.0))
+    return (seen * e / noise.sensor).reshape(-1)
+
+
+def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Float[Array, "steps c"]:
+    """Whitened readings minus predictions along a trajectory."""
+    p = model.prepare(z)
+
+    def one(x, x1, y, s, seen):
+        predicted = jax.vmap(lambda s: model.observe(x, x1, p, s))(s)
+        return whitened(model, noise, predicted, y, seen)
+
+    return jax.vmap(one)(before(path.x), after(path.x), samples.y, samples.s, samples.seen)
+
+
+def linearise(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Linearised:
+    """Jacobians along a trajectory of the simulator."""
+    n, m = model.tangent_size, model.noise_size
+
+    def one(args):
+        x, x1, u, w, hint, y, s, seen = args
+
+        def moved(d: Array) -> tuple[Array, Array]:
+            p = model.prepare(z + d[n + m :])
+            start = model.retract(x, d[:n])
+            end = model.replay(start, p, u, w + d[n : n + m], noise, hint)
+            predicted = jax.vmap(lambda s: model.observe(start, end, p, s))(s)
+            return model.local(end, x1), whitened(model, noise, predicted, y, seen)
+
+        zero = jnp.zeros(n + m + z.shape[0], dtype=z.dtype)
+        e = moved(zero)[1]
+        step, reading = jax.jacfwd(moved)(zero)
+        split = (n, n + m)
+        return Linearised(*jnp.split(step, split, axis=1), *(-part for part in jnp.split(reading, split, axis=1)), e)
+
+    data = (before(path.x), after(path.x), samples.u, path.w, path.hint, samples.y, samples.s, samples.seen)
+    return jax.lax.map(one, data, batch_size=min(_CHUNK, path.w.shape[0]))

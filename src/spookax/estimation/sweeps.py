@@ -1,0 +1,137 @@
+"""The covariance sweep: Kalman filter forward with parameter columns, adjoint smoother back.
+
+The filter carries the predicted mean m, its sensitivity Y to the parameters and the covariance P of dx; the noise dw
+has mean `-w` (the prior of the noise itself has mean zero) and unit covariance. P may be singular, as it is in the
+directions of stiff joints: nothing inverts it. Readings and process noise may be correlated (J), so the update and
+the prediction are one step:
+
+    F = H P H' + J J' + 1,   K = (A P H' + B J') F^-1,   nu = e - H m + J w,   S = -(H Y + D)
+    m+ = A m - B w + K nu,   Y+ = A Y + C + K S,   P+ = A P A' + B B' - K (A P H' + B J')'
+
+and, with r = F^-1 (nu + S dz) - K' L+ and L = A' L+ + H' r,   dx = m + Y dz + P L,   dw = -w + B' L+ + J' r.
+
+**Source:** de Jong (1989), Koopman (1993), Friedland (1969) for the parameter columns.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from .._typing import Array, Float, Scalar
+from ..math import small
+from .linearise import Linearised
+
+
+class Filtered(NamedTuple):
+    """What the smoother and the reduced problem read, per step."""
+
+    m: Float[Array, "steps n"]
+    Y: Float[Array, "steps n p"]
+    P: Float[Array, "steps n n"]
+    K: Float[Array, "steps n c"]
+    nu: Float[Array, "steps c"]
+    S: Float[Array, "steps c p"]
+    Fi_nu: Float[Array, "steps c"]
+    Fi_S: Float[Array, "steps c p"]
+    log_det: Scalar  # sum log |F|
+
+
+def covariance_filter(
+    lin: Linearised, w: Float[Array, "steps m"], Y0: Float[Array, "n p"], P0: Float[Array, "n n"]
+) -> Filtered:
+    """Forward sweep from mean 0, sensitivity Y0 and covariance P0 of dx_0."""
+    c, p = lin.H.shape[1], Y0.shape[1]
+    eye = jnp.eye(c, dtype=P0.dtype)
+    BB = lin.B @ jnp.swapaxes(lin.B, 1, 2)
+    BJ = lin.B @ jnp.swapaxes(lin.J, 1, 2)
+    JJ = lin.J @ jnp.swapaxes(lin.J, 1, 2) + eye
+    Bw = jnp.einsum("kij,kj->ki", lin.B, w)
+    Jw = jnp.einsum("kij,kj->ki", lin.J, w)
+
+    def forward(carry, step):
+        mY, P = carry  # mean in column 0, sensitivities after it
+        A, C_Bw, H, D_e, BB, BJ, JJ = step
+        AP = A @ P
+        G = AP @ H.T + BJ
+        F = H @ P @ H.T + JJ
+        innovation = -(H @ mY + D_e)  # column 0: nu, after it S
+        L = small.cholesky(F)
+        white = small.solve_lower(L, jnp.concatenate([innovation, G.T], axis=1))
+        nuS, GL = white[:, : p + 1], white[:, p + 1 :]
+        K = small.solve_upper(L.T, GL).T
+        Fi = small.solve_upper(L.T, nuS)
+        P1 = AP @ A.T + BB - GL.T @ GL
+        mY1 = A @ mY + C_Bw + K @ innovation
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(L)))
+        return (mY1, (P1 + P1.T) / 2), (mY, P, K, innovation, Fi, log_det)
+
+    first = jnp.concatenate([jnp.zeros_like(Y0[:, :1]), Y0], axis=1)
+    C_Bw = jnp.concatenate([-Bw[..., None], lin.C], axis=-1)
+    D_e = jnp.concatenate([-(lin.e + Jw)[..., None], lin.D], axis=-1)
+    _, (mY, P, K, nuS, Fi, log_det) = jax.lax.scan(forward, (first, P0), (lin.A, C_Bw, lin.H, D_e, BB, BJ, JJ))
+    return Filtered(
+        m=mY[..., 0],
+        Y=mY[..., 1:],
+        P=P,
+        K=K,
+        nu=nuS[..., 0],
+        S=nuS[..., 1:],
+        Fi_nu=Fi[..., 0],
+        Fi_S=Fi[..., 1:],
+        log_det=jnp.sum(log_det),
+    )
+
+
+def reduced(f: Filtered) -> tuple[Float[Array, "p p"], Float[Array, " p"], Scalar]:
+    """(N, g, q) of the problem in the parameters alone: 1/2 dz' N dz - g' dz + q."""
+    N = jnp.einsum("kcp,kcq->pq", f.S, f.Fi_S)
+    return N, -jnp.einsum("kcp,kc->p", f.Fi_S, f.nu), jnp.sum(f.nu * f.Fi_nu) / 2
+
+
+def adjoint_smoother(
+    lin: Linearised, w: Float[Array, "steps m"], f: Filtered, dz: Float[Array, " p"]
+) -> tuple[Float[Array, "steps n"], Float[Array, "steps m"]]:
+    """Smoothed (dx_k, new w_k) for a parameter step dz: the minimiser of the linearised cost."""
+    white = f.Fi_nu + f.Fi_S @ dz
+
+    def back(L, step):
+        A, H, K, white = step
+        r = white - K.T @ L
+        return A.T @ L + H.T @ r, (L, r)
+
+    zero = jnp.zeros_like(f.m[0])
+    L0, (L, r) = jax.lax.scan(back, zero, (lin.A, lin.H, f.K, white), reverse=True)
+    here = jnp.concatenate([L0[None], L[:-1]])
+    dx = f.m + f.Y @ dz + jnp.einsum("kij,kj->ki", f.P, here)
+    new_w = jnp.einsum("kji,kj->ki", lin.B, L) + jnp.einsum("kji,kj->ki", lin.J, r)
+    return dx, new_w
+
+
+def smoothed_covariance(lin: Linearised, f: Filtered, cov_z: Float[Array, "p p"]) -> Float[Array, "steps n n"]:
+    """Posterior covariance of dx_k, the uncertainty of the parameters included.
+
+    With T_k = d L_k / d dz and N_k the information that the readings from k on hold about dx_k:
+    P_s = P - P N P + (Y + P T) cov_z (Y + P T)'.
+    """
+
+    def back(carry, step):
+        N, T = carry
+        A, H, K, Fi_S, S, nu_scale = step
+        AKH = A - K @ H
+        N1 = AKH.T @ N @ AKH + H.T @ nu_scale
+        T1 = A.T @ T + H.T @ (Fi_S - K.T @ T)
+        return (N1, T1), (N1, T1)
+
+    n, p = f.Y.shape[1:]
+    HF = jax.vmap(_whiten_H)(lin, f)
+    start = (jnp.zeros((n, n), f.P.dtype), jnp.zeros((n, p), f.P.dtype))
+    _, (N, T) = jax.lax.scan(back, start, (lin.A, lin.H, f.K, f.Fi_S, f.S, HF), reverse=True)
+    side = f.Y + f.P @ T
+    return f.P - f.P @ N @ f.P + side @ cov_z @ jnp.swapaxes(side, 1, 2)
+
+
+def _whiten_H(lin: Linearised, f: Filtered) -> Float[Array, "c n"]:
+    """F^-1 H of one step."""
+    F = lin.H @ f.P @ lin.H.T + lin.J @ lin.J.T + jnp.eye(lin.H.shape[0], dtype=f.P.dtype)
+    return small.solve(F, lin.H)

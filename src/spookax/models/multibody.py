@@ -1,0 +1,242 @@
+"""A multibody scene as a member of the estimators' protocol.
+
+The estimator's state is the pose and velocity of every body's *scene frame* (where joint points are known), not of
+its centre of mass: otherwise a change of the centre-of-mass parameter would break every joint. Tangent, per state:
+positions and rotations of all bodies, then linear (world) and angular (body) velocities of all bodies.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._results import MLCP_RESULTS
+from .._typing import Array, Float, Scalar
+from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, Solution
+from ..constraints import Prepared, assemble, axes, frames, prepare
+from ..constraints.assemble import scatter, velocity
+from ..math import rotation, small
+from ..protocol import AbstractModel, Noise
+from ..stepping import saddle, start, step
+from ..system import Params, State, System
+from .parameters import ParameterMap
+
+
+class BodyState(eqx.Module):
+    """Pose and leap-frog velocity of the body frames' origins."""
+
+    p: Float[Array, "bodies 3"]  # p_WB_W [m]
+    e: Float[Array, "bodies 4"]
+    v: Float[Array, "bodies 3"]  # of the origin, world [m/s]
+    w: Float[Array, "bodies 3"]  # body axes [rad/s]
+    near: Float[Array, " axes"]  # unwrapped coordinates, without derivative
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessNoise:
+    """White force noise, as impulses per step with standard deviation `density` * sqrt(h).
+
+    `joints`: a torque or force on every axis, density in N m sqrt(s) or N sqrt(s).
+    `bodies`: a force on every body (density in N sqrt(s)) and a torque of the same size times its gyration radius.
+    """
+
+    kind: str
+    density: float
+
+    def size(self, system: System) -> int:
+        return len(system.axes) if self.kind == "joints" else 6 * system.num_bodies
+
+
+class _Replay(AbstractMLCPSolver):
+    """Not a search: the guess is the solution."""
+
+    def solve(self, problem: MLCP, guess: Array | None = None) -> Solution:
+        assert guess is not None
+        zero = jnp.zeros(())
+        return Solution(guess, problem.slack(guess), MLCP_RESULTS.successful, jnp.zeros((), dtype=int), zero)
+
+
+class Prep(eqx.Module):
+    """Engine quantities of one parameter vector."""
+
+    engine: Prepared
+    com: Float[Array, "bodies 3"]
+    offset: Float[Array, " channels"]
+
+
+class Multibody(AbstractModel):
+    """A scene, its unknowns (shared, then those of one recording) and its noise."""
+
+    system: System = eqx.field(static=True)
+    params: Params
+    shared: ParameterMap = eqx.field(static=True)
+    own: ParameterMap = eqx.field(static=True)  # unknowns of a recording: sensor offsets
+    noise: ProcessNoise = eqx.field(static=True)
+    sensors: tuple[int, ...] = eqx.field(static=True)  # sensors of the recording, in channel order
+    tangent_size: int = eqx.field(static=True)
+    noise_size: int = eqx.field(static=True)
+    num_channels: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        system: System,
+        params: Params,
+        shared: ParameterMap,
+        own: ParameterMap,
+        noise: ProcessNoise,
+        sensors: tuple[int, ...],
+    ):
+        self.system, self.params, self.shared, self.own, self.noise = system, params, shared, own, noise
+        self.sensors = sensors
+        self.tangent_size = 12 * system.num_bodies
+        self.noise_size = noise.size(system)
+        self.num_channels = sum(system.sensors[i].size for i in sensors)
+
+    def physical(self, z: Float[Array, " p"]) -> Params:
+        """Parameters of the scene with both groups of unknowns set (own offsets add to the shared ones)."""
+        params = self.shared.apply(self.params, z[: self.shared.size])
+        if self.own.size:
+            extra = self.own.apply(jax.tree.map(jnp.zeros_like, params), z[self.shared.size :])
+            params = eqx.tree_at(lambda p: p.offset, params, params.offset + extra.offset)
+        return params
+
+    def prepare(self, z: Float[Array, " p"]) -> Prep:
+        params = self.physical(z)
+        offsets = [params.offset[i, : self.system.sensors[i].size] for i in self.sensors]
+        return Prep(prepare(self.system, params), params.com, jnp.concatenate(offsets))
+
+    # --- states
+
+    def engine_state(self, x: BodyState, com: Float[Array, "bodies 3"]) -> State:
+        """The same state at the centres of mass."""
+        R = rotation.matrix(x.e)
+        r = x.p + jnp.einsum("bij,bj->bi", R, com)
+        v = x.v + jnp.einsum("bij,bj->bi", R, jnp.cross(x.w, com))
+        return State(r, x.e, v, x.w, x.near, jnp.zeros((), dtype=r.dtype))
+
+    def body_state(self, s: State, com: Float[Array, "bodies 3"]) -> BodyState:
+        """The same state at the frames' origins."""
+        R = rotation.matrix(s.e)
+        p = s.r - jnp.einsum("bij,bj->bi", R, com)
+        v = s.v - jnp.einsum("bij,bj->bi", R, jnp.cross(s.w, com))
+        return BodyState(p, s.e, v, s.w, s.near)
+
+    def retract(self, x: BodyState, d: Float[Array, " n"]) -> BodyState:
+        dp, dtheta, dv, dw = d.reshape(4, self.system.num_bodies, 3)
+        return BodyState(x.p + dp, jax.vmap(rotation.plus)(x.e, dtheta), x.v + dv, x.w + dw, x.near)
+
+    def local(self, x1: BodyState, x0: BodyState) -> Float[Array, " n"]:
+        turn = jax.vmap(rotation.minus)(x1.e, x0.e)
+        return jnp.stack([x1.p - x0.p, turn, x1.v - x0.v, x1.w - x0.w]).reshape(-1)
+
+    def start(self, x: BodyState, p: Prep) -> BodyState:
+        state = start.project(self.system, p.engine, self.engine_state(x, p.com))
+        return self.body_state(state, p.com)
+
+    # --- the step
+
+    def impulse(self, state: State, p: Prep, w: Float[Array, " m"], noise: Noise) -> Float[Array, "bodies 6"]:
+        """Body impulses of whitened noise [N s, N m s]."""
+        amount = self.noise.density * noise.process * jnp.sqrt(p.engine.params.step) * w
+        if self.noise.kind == "joints":
+            b_A, b_B = axes.rate_rows(self.system, frames.kinematics(state.r, state.e, p.engine.geometry))
+            return scatter(self.system, b_A, b_B, amount)
+        return amount.reshape(-1, 6) * self._body_scale(p)
+
+    def _body_scale(self, p: Prep) -> Float[Array, "bodies 6"]:
+        gyration = jnp.sqrt(jnp.trace(p.engine.J, axis1=1, axis2=2) / (2 * p.engine.params.mass))
+        return jnp.concatenate([jnp.ones_like(p.com), jnp.broadcast_to(gyration[:, None], p.com.shape)], axis=1)
+
+    def step(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[BodyState, Array]:
+        return self._advance(x, p, u, w, noise, hint, Lemke())
+
+    def replay(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> BodyState:
+        return self._advance(x, p, u, w, noise, hint, _Replay())[0]
+
+    def _advance(self, x, p, u, w, noise, hint, solver) -> tuple[BodyState, Array]:
+        state = self.engine_state(x, p.com)
+        after, info = step(
+            self.system, p.engine, state, u, self.impulse(state, p, w, noise), solver=solver, guess=hint
+        )
+        return self.body_state(after, p.com), info.friction
+
+    def tracking_gain(self, x: BodyState, p: Prep, noise: Noise) -> Float[Array, "m n"]:
+        """K of w = w_planned + K (planned box-minus actual): dv in full, dq damped with 0.3 / h per step."""
+        h = p.engine.params.step
+        scale = self.noise.density * noise.process * jnp.sqrt(h)
+        nb = self.system.num_bodies
+        if self.noise.kind == "bodies":
+            mass = jnp.broadcast_to(p.engine.params.mass[:, None, None] * jnp.eye(3), (nb, 3, 3))
+            G = scale * self._body_scale(p)
+            K = jnp.zeros((nb, 6, 4, nb, 3), dtype=h.dtype)
+            for b in range(nb):
+                for part, block in ((0, mass[b]), (1, p.engine.J[b])):
+                    rows = slice(3 * part, 3 * part + 3)
+                    gain = block / G[b, rows, None]
+                    K = K.at[b, rows, part, b].set(0.3 / h * gain).at[b, rows, 2 + part, b].set(gain)
+            return K.reshape(6 * nb, 12 * nb)
+        state = self.engine_state(x, p.com)
+        N = self.axis_compliance(state, p)
+        rows = self._axis_rows(state, p)
+        return small.solve(N, jnp.concatenate([0.3 / h * rows, rows], axis=1)) / scale
+
+    def _axis_rows(self, state: State, p: Prep) -> Float[Array, "axes half"]:
+        """Axis rates as rows on the tangent of velocities (frame origins)."""
+        kin = frames.kinematics(state.r, state.e, p.engine.geometry)
+        b_A, b_B = axes.rate_rows(self.system, kin)
+        R = rotation.matrix(state.e)
+
+        def rates(d: Array) -> Array:
+            dv, dw = d.reshape(2, -1, 3)
+            v = dv + jnp.einsum("bij,bj->bi", R, jnp.cross(dw, p.com))
+            return axes.rates(self.system, b_A, b_B, jnp.concatenate([v, dw], axis=-1))
+
+        return jax.jacfwd(rates)(jnp.zeros(self.tangent_size // 2, dtype=state.r.dtype))
+
+    def axis_compliance(self, state: State, p: Prep) -> Float[Array, "axes axes"]:
+        """b M_Sigma^-1 b^T: change of axis rates per axis impulse, friction left out [1/(kg m^2), 1/kg]."""
+        system = self.system
+        rows = assemble(
+            system, p.engine, state, jnp.zeros(len(system.motors)), jnp.zeros((system.num_bodies, 6))
+        )
+        lu = saddle.factor(system, rows)
+        unit = jnp.eye(len(system.axes), dtype=state.r.dtype)
+        columns = jax.vmap(lambda a: scatter(system, rows.b_A, rows.b_B, a), out_axes=-1)(unit)
+        zero = [jnp.zeros((a.shape[0], len(system.axes)), dtype=a.dtype) for a in rows.a]
+        v, _ = saddle.solve(system, lu, columns, zero)
+        return jax.vmap(lambda c: axes.rates(system, rows.b_A, rows.b_B, c), in_axes=-1, out_axes=-1)(v)
+
+    # --- sensors
+
+    def observe(self, x: BodyState, x1: BodyState, p: Prep, s: Scalar) -> Float[Array, " channels"]:
+        """Readings at t_k + s h. Poses are those of k + 1 moved back by (1 - s) h along its own velocity, which is
+        exactly q_k box-plus s h v_(k+1); rates interpolate the velocities at t_k - h/2 and t_k + h/2.
+        """
+        h = p.engine.params.step
+        now, after = self.engine_state(x, p.com), self.engine_state(x1, p.com)
+        there = after.moved(-(1 - s) * h)
+        kin = frames.kinematics(there.r, there.e, p.engine.geometry)
+        speed = (0.5 - s) * velocity(now) + (0.5 + s) * velocity(after)
+        has_axes = bool(self.system.axes)
+        b = axes.rate_rows(self.system, kin) if has_axes else None
+        rate = axes.rates(self.system, *b, speed) if b else None
+        place = axes.coordinates(self.system, kin, x1.near) if has_axes else None
+        out = []
+        for i in self.sensors:
+            sensor = self.system.sensors[i]
+            if sensor.type == "joint_position":
+                out.append(place[sensor.target][None])  # pyright: ignore
+            elif sensor.type == "joint_rate":
+                out.append(rate[sensor.target][None])  # pyright: ignore
+            else:
+                R = rotation.matrix(there.e[sensor.target])
+                origin = there.r[sensor.target] - R @ p.com[sensor.target]
+                if sensor.type == "body_pose":
+                    out += [origin, rotation.log(there.e[sensor.target])]
+                else:
+                    out.append(origin + R @ p.engine.params.point[i])
+        return jnp.concatenate(out) + p.offset
+
+    def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
+        return y - predicted

@@ -1,0 +1,155 @@
+"""Unknown parameters: chosen by path, mapped to unconstrained coordinates z in which an estimator moves.
+
+| transform | value(z) | for |
+|---|---|---|
+| log | start-signed exp(z) | positive quantities |
+| identity | scale z | offsets, angles, biases |
+| box | lower + (upper - lower) / (1 + exp(-z)) | quantities with two hard ends |
+| inertia | J = tr(S) 1 - S, S = L L^T, z = (log diag L, rest of L) | six numbers of one body, physically consistent |
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._typing import Array, Float
+from ..system import Params, System, locate
+
+INERTIA_NAMES = ("xx", "yy", "zz", "xy", "xz", "yz")
+
+
+@dataclasses.dataclass(frozen=True)
+class Free:
+    """One unknown: `path` as in the scene (or `bodies.NAME.inertia` with transform `inertia`)."""
+
+    path: str
+    start: float | tuple[float, ...]
+    lower: float = -np.inf
+    upper: float = np.inf
+    transform: str = "log"
+    prior_sd: float | None = None  # in units of z: relative for `log`, the parameter's own unit for `identity`
+
+    @property
+    def size(self) -> int:
+        return 6 if self.transform == "inertia" else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterMap:
+    """The unknowns of an identification, in order, and the map z -> Params. Hashable: static under jit."""
+
+    system: System
+    free: tuple[Free, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(f.size for f in self.free)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """One path per natural value, in the order of `values`."""
+        names: list[str] = []
+        for f in self.free:
+            names += [f"{f.path}.{n}" for n in INERTIA_NAMES] if f.transform == "inertia" else [f.path]
+        return tuple(names)
+
+    def _scale(self, f: Free) -> float:
+        """Step unit of an identity coordinate: the start value, or one where that is zero."""
+        assert isinstance(f.start, float)
+        return abs(f.start) or 1.0
+
+    def start(self) -> np.ndarray:
+        """z of the start values."""
+        return self.encode([f.start for f in self.free])
+
+    def encode(self, values: list) -> np.ndarray:
+        """z of natural values, one entry (or six numbers) per unknown."""
+        z: list[float] = []
+        for f, value in zip(self.free, values, strict=True):
+            if f.transform == "inertia":
+                z += _inertia_to_z(np.asarray(value, dtype=float))
+                continue
+            v = float(value)
+            if f.transform == "log":
+                if v * float(f.start) <= 0:  # type: ignore[arg-type]
+                    raise ValueError(f"{f.path}: a log parameter keeps the sign of its start and is not zero, got {v}")
+                z.append(float(np.log(abs(v))))
+            elif f.transform == "box":
+                t = (v - f.lower) / (f.upper - f.lower)
+                z.append(float(np.log(t / (1 - t))))
+            else:
+                z.append(v / self._scale(f))
+        return np.array(z)
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds of z."""
+        lower, upper = np.full(self.size, -np.inf), np.full(self.size, np.inf)
+        i = 0
+        for f in self.free:
+            if f.transform == "log":
+                ends = sorted(abs(b) for b in (f.lower, f.upper) if np.isfinite(b) and b * float(f.start) > 0)  # type: ignore[arg-type]
+                if float(f.start) > 0:  # type: ignore[arg-type]
+                    lower[i] = np.log(f.lower) if f.lower > 0 else -np.inf
+                    upper[i] = np.log(f.upper) if np.isfinite(f.upper) else np.inf
+                elif ends:
+                    lower[i] = np.log(-f.upper) if f.upper < 0 else -np.inf
+                    upper[i] = np.log(-f.lower) if np.isfinite(f.lower) else np.inf
+            elif f.transform == "identity":
+                lower[i], upper[i] = f.lower / self._scale(f), f.upper / self._scale(f)
+            i += f.size
+        return lower, upper
+
+    def prior_weight(self, weakest: float = 1e-3) -> np.ndarray:
+        """1 / sd of the prior of every z; a weak default keeps the reduced matrix regular."""
+        weight: list[float] = []
+        for f in self.free:
+            scale = self._scale(f) if f.transform == "identity" else 1.0
+            weight += [scale / f.prior_sd if f.prior_sd else weakest] * f.size
+        return np.array(weight)
+
+    def values(self, z: Float[Array, " p"]) -> Float[Array, " values"]:
+        """Natural values (SI) of z, in the order of `paths`."""
+        out: list[Array] = []
+        i = 0
+        for f in self.free:
+            if f.transform == "inertia":
+                out.append(_z_to_inertia(z[i : i + 6]))
+            elif f.transform == "log":
+                out.append(jnp.sign(jnp.asarray(f.start)) * jnp.exp(z[i : i + 1]))
+            elif f.transform == "box":
+                out.append(f.lower + (f.upper - f.lower) * jax.nn.sigmoid(z[i : i + 1]))
+            else:
+                out.append(self._scale(f) * z[i : i + 1])
+            i += f.size
+        return jnp.concatenate(out) if out else jnp.zeros(0, dtype=z.dtype)
+
+    def apply(self, params: Params, z: Float[Array, " p"]) -> Params:
+        """`params` with the unknowns replaced."""
+        for path, value in zip(self.paths, self.values(z), strict=True):
+            params = locate(self.system, path).set(params, value)
+        return params
+
+
+def _inertia_to_z(i6: np.ndarray) -> list[float]:
+    """log-Cholesky coordinates of the second-moment matrix S = tr(J)/2 - J."""
+    xx, yy, zz, xy, xz, yz = i6
+    J = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    L = np.linalg.cholesky(np.trace(J) / 2 * np.eye(3) - J)
+    d = np.diag(L)
+    return [*np.log(d), L[1, 0] / d[0], L[2, 0] / d[0], L[2, 1] / d[1]]
+
+
+def _z_to_inertia(z: Float[Array, " 6"]) -> Float[Array, " 6"]:
+    a, b, c = jnp.exp(z[0]), jnp.exp(z[1]), jnp.exp(z[2])
+    L = jnp.stack(
+        [
+            jnp.stack([a, 0 * a, 0 * a]),
+            jnp.stack([z[3] * a, b, 0 * a]),
+            jnp.stack([z[4] * a, z[5] * b, c]),
+        ]
+    )
+    S = L @ L.T
+    J = jnp.trace(S) * jnp.eye(3, dtype=z.dtype) - S
+    return jnp.stack([J[0, 0], J[1, 1], J[2, 2], J[0, 1], J[0, 2], J[1, 2]])

@@ -1,0 +1,83 @@
+"""What an estimator may ask of a model, and nothing else.
+
+A model is a state on a manifold, unknown constants z, and a step whose noise is written out:
+
+    step(x, z, u, w, hint)      -> x+, hint+   forward simulation with whitened noise w (0: nominal)
+    observe(x, x+, z, s)        -> y           readings at t_k + s h; may read the pair
+    retract(x, d), local(x1, x0)               box-plus and box-minus with tangent vectors d
+
+`hint` carries what the step found out about itself (the levels of friction rows), so that `replay` repeats the step
+at a known solution and only its derivative is computed.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+
+from ._typing import Array, Float, Scalar
+
+StateTree = Any
+
+
+class Samples(NamedTuple):
+    """A recording on the grid of the steps: step k covers [t_0 + k h, t_0 + (k + 1) h).
+
+    `M` slots per step hold the samples that fall into it; `seen` is zero where a slot or a channel is empty.
+    """
+
+    u: Float[Array, "steps inputs"]  # mean command over the kick at t_k
+    y: Float[Array, "steps M channels"]  # readings, SI; anything where not seen
+    s: Float[Array, "steps M"]  # place of the sample in its step, 0 <= s < 1
+    seen: Float[Array, "steps M channels"]  # 1 where a reading exists
+
+
+class Noise(eqx.Module):
+    """Noise levels, traced: scales of the model's process noise and standard deviations of the channels."""
+
+    process: Scalar  # factor on the model's own process-noise level
+    sensor: Float[Array, " channels"]  # standard deviations [unit of the channel]
+
+
+class AbstractModel(eqx.Module):
+    """A member of the protocol."""
+
+    tangent_size: eqx.AbstractVar[int]
+    noise_size: eqx.AbstractVar[int]
+    num_channels: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def prepare(self, z: Float[Array, " p"]) -> Any:
+        """What depends on the parameters only; handed to the other methods as `p`."""
+
+    @abc.abstractmethod
+    def step(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[StateTree, Array]:
+        """Next state and hint."""
+
+    @abc.abstractmethod
+    def replay(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> StateTree:
+        """The same step at the solution that `hint` (as returned by `step`) describes: no search, same derivative."""
+
+    @abc.abstractmethod
+    def observe(self, x: StateTree, x1: StateTree, p: Any, s: Scalar) -> Float[Array, " channels"]:
+        """Readings a fraction s of a step after x (SI)."""
+
+    @abc.abstractmethod
+    def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
+        """y minus predicted in the channels' own sense (angles may be taken modulo a turn)."""
+
+    @abc.abstractmethod
+    def start(self, x: StateTree, p: Any) -> StateTree:
+        """The nearest admissible first state; its derivative spans the free directions of x_0."""
+
+    @abc.abstractmethod
+    def retract(self, x: StateTree, d: Float[Array, " n"]) -> StateTree:
+        """Box-plus."""
+
+    @abc.abstractmethod
+    def local(self, x1: StateTree, x0: StateTree) -> Float[Array, " n"]:
+        """Box-minus: d with x1 = x0 box-plus d."""
+
+    @abc.abstractmethod
+    def tracking_gain(self, x: StateTree, p: Any, noise: Noise) -> Array:
+        """Gain K of the tracking rollout at a planned state: w = w_planned + K (planned box-minus actual)."""

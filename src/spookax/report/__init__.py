@@ -1,0 +1,3 @@
+"""The report of an estimate: one HTML file that opens offline."""
+
+from .write import write_report as write_report

@@ -1,0 +1,182 @@
+"""Charts as plotly.js figures: dictionaries of data and layout."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .numbers import finite, unit
+from .signals import Signal
+from .thin import thin
+
+Figure = dict[str, Any]
+
+MEASURED, ESTIMATED, OPEN_LOOP, INK, RULE = "#aab4c2", "#0063a6", "#c8500a", "#1a2330", "#e3e8ee"
+_TOP, _BOTTOM = 64, 46  # margins [px]
+
+
+def signal_chart(signal: Signal) -> Figure:
+    """Measured, estimated and open loop above what remains of the measured, over one time axis."""
+    layout = _layout(400) | {"hovermode": "x", "annotations": [_heading(signal.label, 1)]}
+    layout["legend"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
+    span: dict[str, Any] = {"range": [float(signal.time[0]), float(signal.time[-1])]}
+    layout["xaxis"] = _axis(anchor="y", showticklabels=False, **span)
+    layout["xaxis2"] = _axis(anchor="y2", matches="x", title="time [s]", **span)
+    layout["yaxis"] = _axis(anchor="x", domain=[0.36, 1], title=unit(signal.unit))
+    layout["yaxis2"] = _axis(anchor="x2", domain=[0, 0.31], title="residual")
+    sparse = bool(np.mean(np.isfinite(signal.measured)) < 0.5)
+    look: dict[str, Any] = {"mode": "lines", "line": {"color": MEASURED, "width": 4}}
+    if sparse:
+        look = {"mode": "markers", "marker": {"color": "#66707e", "size": 5}}
+    data = [_curve(signal.time, signal.measured, 1, name="measured", **look)]
+    for name, values, colour, dash in (
+        ("open loop", signal.open_loop, OPEN_LOOP, "dash"),
+        ("estimated", signal.estimated, ESTIMATED, "solid"),
+    ):
+        if values is None:
+            continue
+        look = {"mode": "lines", "line": {"color": colour, "width": 1.6, "dash": dash}}
+        data.append(_curve(signal.time, values, 1, name=name, legendgroup=name, **look))
+        if sparse:
+            look = {"mode": "markers", "marker": {"color": colour, "size": 4}}
+        residual = signal.measured - values
+        data.append(_curve(signal.time, residual, 2, name=name, legendgroup=name, showlegend=False, **look))
+    return {"data": data, "layout": layout}
+
+
+def convergence_chart(steps: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Cost and damping over the iterations, on logarithmic axes.
+
+    A cost with determinant terms may be negative; then its excess over the lowest is drawn. None if there is
+    no iteration with a cost.
+    """
+    steps = [step for step in steps if finite(step.get("cost")) is not None]
+    if not steps:
+        return None
+    iteration = [step.get("iteration", i) for i, step in enumerate(steps)]
+    cost = np.array([float(step["cost"]) for step in steps])
+    title = "cost"
+    if cost.min() <= 0:
+        cost, title = cost - cost.min(), "cost above the lowest"
+    damping = np.array([finite(step.get("damping")) or np.nan for step in steps])
+    layout = _layout(400) | {"showlegend": False}
+    layout["xaxis"] = _axis(anchor="y", showticklabels=False)
+    layout["xaxis2"] = _axis(anchor="y2", matches="x", title="iteration", tickformat="d")
+    layout["yaxis"] = _axis(domain=[0.42, 1], title=title, type="log", exponentformat="power")
+    layout["yaxis2"] = _axis(
+        domain=[0, 0.34], title="damping", type="log", exponentformat="power", anchor="x2"
+    )
+    data = [
+        _curve(iteration, np.where(cost > 0, cost, np.nan), row, name=name)
+        | {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "marker": {"size": 7}}
+        for row, cost, name, colour in ((1, cost, title, ESTIMATED), (2, damping, "damping", "#66707e"))
+    ]
+    return {"data": data, "layout": layout}
+
+
+def correlation_chart(paths: Sequence[str], matrix: Any) -> Figure | None:
+    """Correlations of the parameters as a map from -1 to 1. None if there are none."""
+    values = np.array([[finite(x) for x in row] for row in matrix], dtype=float)
+    if not np.any(np.isfinite(values)):
+        return None
+    side = max(26 * len(paths), 160)
+    layout = _layout(side + 220) | {"margin": {"l": 8, "r": 8, "t": 36, "b": 8}}
+    ticks = {"tickmode": "array", "tickvals": list(range(len(paths))), "ticktext": list(paths)}
+    layout["xaxis"] = _axis(showgrid=False, ticks="", tickangle=-45, automargin=True) | ticks
+    layout["yaxis"] = _axis(showgrid=False, ticks="", autorange="reversed", automargin=True) | ticks
+    heat = {
+        "type": "heatmap",
+        "z": [_json(row) for row in values],
+        "zmin": -1,
+        "zmax": 1,
+        "colorscale": [
+            [0, "#8a3800"],
+            [0.25, "#e8a33d"],
+            [0.5, "#ffffff"],
+            [0.75, "#6aaed6"],
+            [1, "#084a8c"],
+        ],
+        "xgap": 1,
+        "ygap": 1,
+        "customdata": [[[row, column] for column in paths] for row in paths],
+        "hovertemplate": "%{customdata[0]}<br>%{customdata[1]}<br>%{z:.3f}<extra></extra>",
+        "colorbar": {"thickness": 14, "tickvals": [-1, -0.5, 0, 0.5, 1], "outlinewidth": 0},
+    }
+    if len(paths) <= 16:
+        heat |= {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}}
+    return {"data": [heat], "layout": layout}
+
+
+def innovation_chart(samples: Mapping[str, np.ndarray]) -> Figure | None:
+    """Histograms of innovations, one panel per sensor, and the normal density. None without samples.
+
+    **Arguments:** `samples`: sensor -> normalised innovations. Those beyond 5 are counted in the outermost
+    bars.
+    """
+    samples = {sensor: z for sensor, z in samples.items() if z.size}
+    if not samples:
+        return None
+    edges = np.linspace(-5, 5, 41)
+    grid = np.linspace(-5, 5, 121)
+    normal = np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
+    columns = min(3, len(samples))
+    rows = -(-len(samples) // columns)
+    layout = _layout(rows * 230 + 60) | {"showlegend": False, "bargap": 0.04, "annotations": []}
+    data: list[dict[str, Any]] = []
+    for i, (sensor, z) in enumerate(samples.items()):
+        row, column = divmod(i, columns)
+        left, right = (column + 0.04) / columns, (column + 0.92) / columns
+        bottom, top = 1 - (row + 0.84) / rows, 1 - (row + 0.06) / rows
+        k = _nth(i + 1)
+        layout[f"xaxis{k}"] = _axis(
+            domain=[left, right], anchor=f"y{k}", range=[-5, 5], title="innovation / spread"
+        )
+        layout[f"yaxis{k}"] = _axis(domain=[bottom, top], anchor=f"x{k}", rangemode="tozero")
+        layout["annotations"].append(_heading(sensor, top, left))
+        density = np.histogram(np.clip(z, -4.999, 4.999), edges, density=True)[0]
+        bars = {"type": "bar", "marker": {"color": "#7fb0d8"}, "name": "innovations"}
+        line = {"mode": "lines", "line": {"color": INK, "width": 1.5}, "hoverinfo": "skip"}
+        data.append(_curve((edges[:-1] + edges[1:]) / 2, density, i + 1) | bars)
+        data.append(_curve(grid, normal, i + 1, name="normal") | line)
+    return {"data": data, "layout": layout}
+
+
+def _layout(height: float) -> dict[str, Any]:
+    return {
+        "height": round(height),
+        "margin": {"l": 76, "r": 16, "t": _TOP, "b": _BOTTOM},
+        "paper_bgcolor": "#ffffff",
+        "plot_bgcolor": "#ffffff",
+        "font": {
+            "family": "system-ui, -apple-system, Segoe UI, Roboto, Arial, sans-serif",
+            "size": 13,
+            "color": INK,
+        },
+        "dragmode": "zoom",
+    }
+
+
+def _axis(title: str = "", **others: Any) -> dict[str, Any]:
+    look = {"gridcolor": RULE, "zerolinecolor": "#c6cfd9", "linecolor": "#97a3b2", "showline": True}
+    heading = {"title": {"text": title, "standoff": 6}} if title else {}
+    return look | {"ticks": "outside", "tickcolor": "#97a3b2"} | heading | others
+
+
+def _heading(text: str, y: float, x: float = 0.0) -> dict[str, Any]:
+    place = {"x": x, "xref": "paper", "xanchor": "left", "y": y, "yref": "paper", "yanchor": "bottom"}
+    return place | {"text": f"<b>{text}</b>", "showarrow": False, "font": {"size": 13}}
+
+
+def _curve(x: Any, y: np.ndarray, row: int, **others: Any) -> dict[str, Any]:
+    x, y = thin(np.asarray(x, dtype=float), y)
+    place = {"xaxis": f"x{_nth(row)}", "yaxis": f"y{_nth(row)}"}
+    return {"type": "scatter", "x": _json(x, 9), "y": _json(y), **place, **others}
+
+
+def _nth(n: int) -> str:
+    """How plotly counts axes: x, x2, x3, ..."""
+    return "" if n == 1 else str(n)
+
+
+def _json(values: Iterable[float], digits: int = 6) -> list[float | None]:
+    return [float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in values]

@@ -1,0 +1,183 @@
+"""What the report says in words and tables, worked out from an estimate."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .numbers import finite, measured, number, percent, unit, with_unit
+from .signals import Signal
+
+STATUS = {
+    "converged": ("good", "The identification converged"),
+    "failed": ("bad", "The identification failed"),
+    "stopped": ("fair", "The identification was stopped before it converged"),
+}
+STRONG_CORRELATION = 0.95
+LARGE_SHIFT = 1.0  # of an estimate when the step is halved [standard deviations]
+
+
+@dataclass(frozen=True)
+class ParameterRow:
+    """One line of the parameter table, as text."""
+
+    path: str
+    unit: str
+    start: str
+    value: str
+    sd: str
+    relative_sd: str
+    lower: str
+    upper: str
+    at_bound: str  # "lower", "upper" or empty
+    change: str
+
+
+@dataclass(frozen=True)
+class Caution:
+    """Something that a reader should know before using the numbers."""
+
+    kind: str
+    text: str
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class InnovationRow:
+    """How far the innovations of one signal are from white noise."""
+
+    run: str
+    signal: str
+    rms: str
+    sensor_sd: str
+    correlation: str
+    outliers: str
+
+
+def verdict(status: str) -> tuple[str, str]:
+    """Class (good, fair, bad) and sentence of a status."""
+    return STATUS.get(status, ("fair", f"The identification ended with the status “{status}”"))
+
+
+def parameter_rows(parameters: Mapping[str, Mapping[str, Any]]) -> list[ParameterRow]:
+    """The parameter table."""
+    return [_parameter_row(path, parameter) for path, parameter in parameters.items()]
+
+
+def _parameter_row(path: str, parameter: Mapping[str, Any]) -> ParameterRow:
+    value, sd, start = (finite(parameter.get(key)) for key in ("value", "sd", "start"))
+    change = ""
+    if value is not None and start is not None:
+        change = f"{100 * (value - start) / abs(start):+.3g} %" if start else f"{value - start:+.3g}"
+    return ParameterRow(
+        path=path,
+        unit=unit(parameter.get("unit")),
+        start=number(start),
+        value=measured(value, sd),
+        sd=number(sd, 2),
+        relative_sd=percent(sd / abs(value), 2) if value and sd is not None else number(None),
+        lower=number(parameter.get("lower")),
+        upper=number(parameter.get("upper")),
+        at_bound=bound_hit(parameter),
+        change=change or number(None),
+    )
+
+
+def bound_hit(parameter: Mapping[str, Any]) -> str:
+    """Which bound a value lies on, to a millionth: "lower", "upper" or empty."""
+    value = finite(parameter.get("value"))
+    bounds = {side: finite(parameter.get(side)) for side in ("lower", "upper")}
+    if value is None:
+        return ""
+    width = (bounds["upper"] or 0.0) - (bounds["lower"] or 0.0)
+    near = 1e-6 * min(abs(width), abs(value)) if width else 0.0
+    for side, bound in bounds.items():
+        if bound is not None and math.isclose(value, bound, rel_tol=1e-6, abs_tol=near):
+            return side
+    return ""
+
+
+def cautions(estimate: Mapping[str, Any]) -> Iterator[Caution]:
+    """What limits the use of an estimate, the worst first."""
+    parameters = estimate.get("parameters") or {}
+    checks = estimate.get("checks") or {}
+    for group in checks.get("gauge") or ():
+        yield Caution("Known up to a common factor", group.get("message", ""), tuple(group.get("paths", ())))
+    for path, parameter in parameters.items():
+        if side := bound_hit(parameter):
+            bound = with_unit(number(parameter[side]), parameter.get("unit"))
+            text = f"It lies on its {side} bound, {bound}; its standard deviation takes no notice of bounds."
+            yield Caution("On a bound", text, (path,))
+    for path, half in (checks.get("half_step") or {}).items():
+        shift = finite(half.get("shift_in_sd"))
+        if shift is not None and abs(shift) > LARGE_SHIFT:
+            text = f"Half the time step moves it by {number(abs(shift), 2)} standard deviations, to "
+            text += with_unit(number(half.get("value")), parameters.get(path, {}).get("unit"))
+            yield Caution("Biased by the time step", f"{text}. Identify with a smaller step.", (path,))
+    yield from _strong_correlations(estimate.get("correlation") or {})
+    for path, parameter in parameters.items():
+        value, sd = finite(parameter.get("value")), finite(parameter.get("sd"))
+        if value is not None and sd is not None and abs(value) < 2 * sd and not bound_hit(parameter):
+            text = "Zero lies within two standard deviations: these recordings say little about it."
+            yield Caution("Poorly determined", text, (path,))
+
+
+def _strong_correlations(correlation: Mapping[str, Any]) -> Iterator[Caution]:
+    paths = correlation.get("paths") or []
+    matrix = correlation.get("matrix") or []
+    for i, row in enumerate(matrix):
+        for j in range(i):
+            value = finite(row[j])
+            if value is not None and abs(value) > STRONG_CORRELATION:
+                text = f"Correlation {number(value, 3)}: the recordings tell them apart badly."
+                yield Caution("Strongly correlated", text, (paths[j], paths[i]))
+
+
+def normalised_innovations(runs: Mapping[str, list[Signal]]) -> dict[str, np.ndarray]:
+    """Innovations of each sensor, every signal of every run divided by its own spread."""
+    pooled: dict[str, list[np.ndarray]] = {}
+    for signal in (signal for run in runs.values() for signal in run):
+        z = _normalised(signal)
+        if z.size:
+            pooled.setdefault(signal.sensor, []).append(z)
+    return {sensor: np.concatenate(values) for sensor, values in pooled.items()}
+
+
+def innovation_rows(runs: Mapping[str, list[Signal]], sensor_sd: Mapping[str, Any]) -> list[InnovationRow]:
+    """The table of innovations, of signals that have some."""
+    rows = []
+    for run, signal in ((run, signal) for run, own in runs.items() for signal in own):
+        z = _normalised(signal)
+        if z.size == 0:
+            continue
+        rows.append(
+            InnovationRow(
+                run=run,
+                signal=signal.label,
+                rms=with_unit(number(np.sqrt(np.mean(_innovations(signal) ** 2)), 3), signal.unit),
+                sensor_sd=with_unit(number(sensor_sd.get(signal.sensor), 3), signal.unit),
+                correlation=f"{np.corrcoef(z[1:], z[:-1])[0, 1]:.2f}",
+                outliers=percent(np.mean(np.abs(z) > 3), 2),
+            )
+        )
+    return rows
+
+
+def _innovations(signal: Signal) -> np.ndarray:
+    values = np.zeros(0) if signal.innovation is None else signal.innovation
+    return values[np.isfinite(values)]
+
+
+def _normalised(signal: Signal) -> np.ndarray:
+    """Innovations in units of their spread: half the distance between their 16th and 84th percentiles.
+
+    For normal numbers that is the standard deviation, and a few outliers do not change it. Empty if there are
+    fewer than 3 innovations or most are equal.
+    """
+    values = _innovations(signal)
+    if values.size < 3:
+        return np.zeros(0)
+    low, middle, high = np.percentile(values, [15.87, 50.0, 84.13])
+    return (values - middle) / ((high - low) / 2) if high > low else np.zeros(0)

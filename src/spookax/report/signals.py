@@ -1,0 +1,52 @@
+"""The signals of a run: what was measured, and what the estimate says it should have been."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+AXES = {1: ("",), 3: ("x", "y", "z"), 6: ("x", "y", "z", "turn about x", "turn about y", "turn about z")}
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One number of one sensor over a run; NaN where there is no sample."""
+
+    sensor: str
+    component: str  # empty for sensors with one number
+    unit: str
+    time: np.ndarray  # (n,) [s]
+    measured: np.ndarray  # (n,)
+    estimated: np.ndarray | None  # (n,)
+    open_loop: np.ndarray | None  # (n,)
+    innovation: np.ndarray | None  # (m,) measured minus predicted from the samples before
+
+    @property
+    def label(self) -> str:
+        """Sensor and component."""
+        return f"{self.sensor} {self.component}".strip()
+
+
+def signals(run: str, estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> Iterator[Signal]:
+    """Every number of every sensor of a run that the states hold, in their order."""
+    units = estimate.get("runs", {}).get(run, {}).get("signals") or {}
+    prefix = f"{run}/measured/"
+    for key in [key for key in states if key.startswith(prefix)]:
+        sensor = key.removeprefix(prefix)
+        measured = _columns(states[key])
+        others = [
+            _columns(states[other]) if (other := f"{run}/{kind}/{sensor}") in states else None
+            for kind in ("estimated", "open_loop", "innovation")
+        ]
+        size = measured.shape[1]
+        for i, component in enumerate(AXES.get(size, tuple(map(str, range(size))))):
+            columns = [None if other is None else other[:, i] for other in others]
+            unit = str((units.get(sensor) or {}).get("unit") or "")
+            time = np.asarray(states[f"{run}/time"], dtype=float)
+            yield Signal(sensor, component, unit, time, measured[:, i], *columns)
+
+
+def _columns(values: Any) -> np.ndarray:
+    values = np.asarray(values, dtype=float)
+    return values.reshape(len(values), -1)

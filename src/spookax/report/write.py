@@ -1,0 +1,86 @@
+"""Write the report of an estimate."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+import numpy as np
+from plotly.offline import get_plotlyjs
+
+from . import numbers
+from .charts import Figure, convergence_chart, correlation_chart, innovation_chart, signal_chart
+from .content import cautions, innovation_rows, normalised_innovations, parameter_rows, verdict
+from .signals import signals
+
+
+def write_report(
+    folder: str | os.PathLike[str], estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]
+) -> Path:
+    """Write `report.html` into the folder of an estimate.
+
+    **Arguments:**
+
+    - `folder`: made if there is none.
+    - `estimate`: the content of `estimate.json`. What a failed identification does not have may be missing.
+    - `states`: the content of `states.npz`; `{}` if there is none.
+
+    **Returns:** the file. It carries all that it needs: the browser loads nothing else, and may not.
+    """
+    path = Path(folder) / "report.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_render(estimate, states), encoding="utf-8")
+    return path
+
+
+def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> str:
+    runs = estimate.get("runs") or {}
+    by_run = {run: list(signals(run, estimate, states)) for run in runs}
+    correlation = estimate.get("correlation") or {}
+    noise = estimate.get("noise") or {}
+    drawn = {
+        run: {f"signal-{r}-{i}": signal for i, signal in enumerate(own)}
+        for r, (run, own) in enumerate(by_run.items())
+    }
+    charts: dict[str, Figure | None] = {
+        name: signal_chart(signal) for own in drawn.values() for name, signal in own.items()
+    }
+    charts["correlation"] = correlation_chart(correlation.get("paths") or [], correlation.get("matrix") or [])
+    charts["convergence"] = convergence_chart(estimate.get("convergence") or [])
+    charts["innovations"] = innovation_chart(normalised_innovations(by_run))
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("spookax.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"number": numbers.number, "percent": numbers.percent, "unit": numbers.unit}
+    figures = {name: chart for name, chart in charts.items() if chart is not None}
+    grade, sentence = verdict(str(estimate.get("status")))
+    return environment.get_template("report.html").render(
+        estimate=estimate,
+        grade=grade,
+        sentence=sentence,
+        parameters=parameter_rows(estimate.get("parameters") or {}),
+        warnings=list(cautions(estimate)),
+        half_step=(estimate.get("checks") or {}).get("half_step"),
+        runs=runs,
+        noise=noise,
+        sensor_units={signal.sensor: signal.unit for own in by_run.values() for signal in own},
+        drawn=drawn,
+        innovations=innovation_rows(by_run, noise.get("sensors") or {}),
+        charts=figures,
+        figures=_script_json(figures),
+        plotly=markupsafe.Markup(get_plotlyjs()),
+    )
+
+
+def _script_json(data: Any) -> markupsafe.Markup:
+    """JSON that can stand in a script element: nothing in it ends the element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return markupsafe.Markup(text.replace("<", "\\u003c"))

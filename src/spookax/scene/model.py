@@ -1,0 +1,72 @@
+"""A scene as a pydantic model, the mirror of its file."""
+
+from typing import Any
+
+import pydantic
+from pydantic import Field
+
+from spookax.scene.explain import refuse
+from spookax.scene.fields import Name, NonNegative, Pair, Positive, Strict, Text, Vector, Version
+from spookax.scene.parts import Body, Initial, Joint, Motor, Sensor, UserRow
+from spookax.scene.rules import ALONG_AXIS, WITH_AXIS, scene_rules
+
+
+class Regularisation(Strict):
+    """How stiff joints are and how fast their errors decay."""
+
+    relative_compliance: Positive = Field(
+        default=1e-6, description="Compliance of every joint row, relative to its own mobility (no unit)"
+    )
+    relaxation_steps: NonNegative = Field(
+        default=2.0, description="Time steps in which a joint error decays: 2 robust, 1 accurate (steps)"
+    )
+    v_creep: Positive = Field(
+        default=1e-6, description="Largest creep of a joint that friction holds [rad/s or m/s]"
+    )
+
+
+class Scene(Strict):
+    """A mechanism: what a scene file says, with every default filled in."""
+
+    spookax: Version = Field(description="Version of the format, 1")
+    name: Text = Field(default="scene", description="Name of the mechanism")
+    step: Positive = Field(default=0.005, description="Time step h [s]")
+    gravity: Vector = Field(
+        default=(0.0, 0.0, -9.81), description="Gravity in world axes, three numbers [m/s^2]"
+    )
+    tilt: Pair = Field(
+        default=(0.0, 0.0),
+        description="Tilt of the base, two numbers: rotation about world x, then about world y [rad]",
+    )
+    regularisation: Regularisation = Field(
+        default_factory=Regularisation, description="Compliance and relaxation of joints"
+    )
+    bodies: dict[Name, Body] = Field(description="Bodies by name", min_length=1)
+    joints: dict[Name, Joint] = Field(default_factory=dict, description="Joints by name")
+    motors: dict[Name, Motor] = Field(default_factory=dict, description="Motors by name")
+    sensors: dict[Name, Sensor] = Field(default_factory=dict, description="Sensors by name")
+    initial: dict[Name, Initial] = Field(
+        default_factory=dict, description="Joint positions and rates at t = 0, by the name of the joint"
+    )
+    rows: dict[Name, UserRow] = Field(default_factory=dict, description="Rows of the user's own, by name")
+
+    @pydantic.model_validator(mode="after")
+    def _rules(self) -> "Scene":
+        refuse(scene_rules(self.model_dump(exclude_unset=True)))
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """The scene as dictionaries, tuples, text and numbers, without keys that the format refuses."""
+        data = self.model_dump(exclude_none=True)
+        for joint in data["joints"].values():
+            if joint["type"] not in WITH_AXIS:
+                for key in ALONG_AXIS:
+                    del joint[key]
+        return data
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of scene files, for editors that complete and check them."""
+    schema = Scene.model_json_schema()
+    title = "spookax scene, format version 1"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}

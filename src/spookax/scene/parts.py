@@ -1,0 +1,237 @@
+"""The parts of a scene: bodies, joints, motors, sensors and what they consist of.
+
+Where a unit depends on the joint, the first is that of a hinge and the second that of a prismatic joint.
+"""
+
+import math
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pydantic
+from pydantic import Field
+
+from spookax.scene.explain import Cure, Finding, refuse
+from spookax.scene.fields import Direction, Name, NonNegative, Number, Positive, Strict, Text, Vector
+from spookax.scene.inertia import Inertia, flaws, from_matrix
+from spookax.scene.rules import DC_CONSTANTS, body_rules, motor_rules
+from spookax.scene.shapes import Shape, combine, solid
+
+ZERO = (0.0, 0.0, 0.0)
+
+
+def _follows() -> Any:
+    """Stands for a value that a validator works out from others before anybody sees it."""
+    return None
+
+
+def _settle(part: Strict, **values: Any) -> None:
+    """Replace fields of a part that is being validated; a field set to None counts as not given."""
+    for key, value in values.items():
+        object.__setattr__(part, key, value)
+        (part.model_fields_set.discard if value is None else part.model_fields_set.add)(key)
+
+
+class Body(Strict):
+    """A rigid body: `mass`, `com` and `inertia`, or `density` and `shapes`, from which they are computed."""
+
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["mass", "inertia"]}, {"required": ["density", "shapes"]}]}
+    )
+
+    mass: Annotated[
+        Positive, Cure("For an immovable body join it to the world with a joint of type `fixed`.")
+    ] = Field(default_factory=_follows, description="Mass [kg]")
+    com: Vector = Field(
+        default_factory=lambda: ZERO, description="Centre of mass in body axes, three numbers [m]"
+    )
+    inertia: Inertia = Field(
+        default_factory=_follows, description="Inertia about the centre of mass in body axes [kg m^2]"
+    )
+    density: Positive | None = Field(
+        default=None, description="Density of all shapes, instead of mass, com and inertia [kg/m^3]"
+    )
+    shapes: list[Shape] = Field(default_factory=list, description="Shapes, for looks and for `density`")
+
+    @pydantic.model_validator(mode="after")
+    def _from_density(self) -> "Body":
+        refuse(body_rules({key: getattr(self, key) for key in self.model_fields_set}))
+        if self.density is not None:
+            mass, com, inertia = _from_shapes(self.density, self.shapes)
+            _settle(self, mass=mass, com=com, inertia=inertia, density=None)
+        return self
+
+
+def _from_shapes(density: float, shapes: list[Shape]) -> tuple[float, Vector, Inertia]:
+    """Mass [kg], centre of mass [m] and inertia about it [kg m^2] of shapes of one density [kg/m^3]."""
+    solids, found = [], []
+    for index, shape in enumerate(shapes):
+        try:
+            with np.errstate(all="ignore"):  # sizes beyond the range of floats are found below
+                solids.append(solid(shape))
+        except ValueError as failed:
+            cure = "Repair the mesh, or give mass and inertia instead of density."
+            found.append(Finding(("shapes", index), None, str(failed), cure))
+    refuse(found)
+    with np.errstate(all="ignore"):
+        unit = combine(solids)
+        mass, inertia = density * unit.volume, density * unit.inertia
+    if not (math.isfinite(mass) and mass > 0 and np.all(np.isfinite(inertia))) or flaws(inertia):
+        message = f"give with this density a mass of {mass:g} kg and an inertia that cannot be used"
+        refuse([Finding(("shapes",), None, message, "Check the sizes, in metres, and the density.")])
+    x, y, z = (float(value) for value in unit.centroid)
+    return mass, (x, y, z), Inertia(**from_matrix(inertia))
+
+
+class Stribeck(Strict):
+    """Friction that is larger near rest: `excess * exp(-(speed / self.speed) ** exponent)` is added."""
+
+    excess: NonNegative = Field(default=0.0, description="Static friction above `coulomb` [N m or N]")
+    speed: Positive = Field(default=0.1, description="Speed of decay [rad/s or m/s]")
+    exponent: Positive = Field(default=2.0, description="Exponent of the decay (no unit)")
+
+
+class Friction(Strict):
+    """Friction along the axis of a joint."""
+
+    viscous: NonNegative = Field(default=0.0, description="Viscous friction [N m s/rad or N s/m]")
+    coulomb: NonNegative = Field(default=0.0, description="Dry friction [N m or N]")
+    stribeck: Stribeck = Field(default_factory=Stribeck, description="More dry friction near rest")
+
+
+class Spring(Strict):
+    """A linear spring along the axis of a joint."""
+
+    stiffness: NonNegative = Field(default=0.0, description="Stiffness [N m/rad or N/m]")
+    rest: Number = Field(default=0.0, description="Where it is relaxed [rad or m]")
+
+
+class Joint(Strict):
+    """A joint between a parent and a child. The point `at` of the parent meets `child_at` of the child."""
+
+    type: Literal["hinge", "prismatic", "ball", "fixed"] = Field(description="Kind of joint")
+    parent: Name = Field(default="world", description="Name of a body, or `world`")
+    child: Name = Field(description="Name of a body")
+    at: Vector = Field(default=ZERO, description="Joint point in the parent's frame, three numbers [m]")
+    child_at: Vector = Field(default=ZERO, description="Joint point in the child's frame, three numbers [m]")
+    axis: Direction = Field(
+        default=(0.0, 0.0, 1.0),
+        description="Axis of a hinge or prismatic joint in the parent's frame, three numbers; its length "
+        "does not matter",
+    )
+    rotation: Vector = Field(
+        default=ZERO,
+        description="Orientation of the child in the parent at zero angle, a rotation vector [rad]",
+    )
+    friction: Friction = Field(default_factory=Friction, description="Friction along the axis")
+    spring: Spring = Field(default_factory=Spring, description="Spring along the axis")
+    armature: NonNegative = Field(
+        default=0.0, description="Rotor inertia as felt at the joint [kg m^2 or kg]"
+    )
+    relative_compliance: Positive | None = Field(
+        default=None, description="Overrides regularisation.relative_compliance for this joint (no unit)"
+    )
+    relaxation_steps: NonNegative | None = Field(
+        default=None, description="Overrides regularisation.relaxation_steps for this joint (steps)"
+    )
+
+
+class _Motor(Strict):
+    joint: Name = Field(description="Name of a hinge or prismatic joint")
+    bias: Number = Field(default=0.0, description="Constant that is added to torque or force [N m or N]")
+
+
+class TorqueMotor(_Motor):
+    """A motor whose torque (force on a prismatic joint) is `gain * u + bias`."""
+
+    type: Literal["torque"] = Field(description="torque = gain * u + bias")
+    gain: Number = Field(default=1.0, description="Torque per unit of input [N m/u or N/u]")
+
+
+class DCMotor(_Motor):
+    """A DC motor driven by a voltage u: torque = `gain * u - back_emf * rate + bias`.
+
+    In a file also `torque_constant` K_t, `back_emf_constant` K_e and `resistance` R, from which
+    gain = K_t / R and back_emf = K_t K_e / R follow.
+    """
+
+    model_config = pydantic.ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["gain", "back_emf"]}, {"required": list(DC_CONSTANTS)}]}
+    )
+
+    type: Literal["dc"] = Field(description="torque = gain * u - back_emf * rate + bias")
+    gain: Number = Field(default_factory=_follows, description="Torque per volt [N m/V or N/V]")
+    back_emf: NonNegative = Field(
+        default_factory=_follows, description="Braking by back-EMF [N m s/rad or N s/m]"
+    )
+    torque_constant: Number | None = Field(default=None, description="K_t [N m/A]")
+    back_emf_constant: Number | None = Field(default=None, description="K_e, of the sign of K_t [V s/rad]")
+    resistance: Positive | None = Field(default=None, description="R of the winding [ohm]")
+
+    @pydantic.model_validator(mode="after")
+    def _from_constants(self) -> "DCMotor":
+        refuse(motor_rules({key: getattr(self, key) for key in self.model_fields_set}))
+        k_t, k_e, resistance = self.torque_constant, self.back_emf_constant, self.resistance
+        if k_t is not None and k_e is not None and resistance is not None:
+            if k_t * k_e < 0:
+                cure = "Give both the same sign; a motor brakes itself."
+                refuse([Finding(("back_emf_constant",), k_e, "has not the sign of torque_constant", cure)])
+            constants = dict.fromkeys(DC_CONSTANTS)
+            _settle(self, gain=k_t / resistance, back_emf=k_t * k_e / resistance, **constants)
+        return self
+
+
+Motor = Annotated[TorqueMotor | DCMotor, Field(discriminator="type")]
+
+
+class _Sensor(Strict):
+    sd: Positive = Field(
+        default=1e-3, description="Standard deviation of the noise of each number, in its unit"
+    )
+
+
+class JointPosition(_Sensor):
+    """An encoder: reads the joint's angle or displacement plus `offset`."""
+
+    type: Literal["joint_position"] = Field(description="Angle or displacement of a joint, plus offset")
+    joint: Name = Field(description="Name of a hinge or prismatic joint")
+    offset: Number = Field(default=0.0, description="Zero offset [rad or m]")
+
+
+class JointRate(_Sensor):
+    """A tachometer: reads the joint's rate."""
+
+    type: Literal["joint_rate"] = Field(description="Rate of a joint")
+    joint: Name = Field(description="Name of a hinge or prismatic joint")
+
+
+class BodyPose(_Sensor):
+    """Motion capture: reads a body frame's position and rotation vector in the world."""
+
+    type: Literal["body_pose"] = Field(description="Position (3) [m] and rotation vector (3) [rad] of a body")
+    body: Name = Field(description="Name of a body")
+
+
+class PointPosition(_Sensor):
+    """A marker: reads the world position of a point of a body."""
+
+    type: Literal["point_position"] = Field(description="Position of a point of a body in world axes (3) [m]")
+    body: Name = Field(description="Name of a body")
+    at: Vector = Field(default=ZERO, description="The point in body axes, three numbers [m]")
+
+
+Sensor = Annotated[JointPosition | JointRate | BodyPose | PointPosition, Field(discriminator="type")]
+
+
+class Initial(Strict):
+    """State of a joint at t = 0."""
+
+    position: Number = Field(default=0.0, description="Position [rad or m]")
+    rate: Number = Field(default=0.0, description="Rate [rad/s or m/s]")
+
+
+class UserRow(Strict):
+    """A row of the user's own, looked up by the name under which its class is registered."""
+
+    model_config = pydantic.ConfigDict(extra="allow", frozen=True)
+
+    type: Text = Field(description="Registered name")

@@ -1,0 +1,142 @@
+"""Every physical number of a scene under the path that the file, studies and estimates call it by.
+
+`bodies.arm.mass`, `bodies.arm.inertia.zz`, `joints.elbow.friction.viscous`, `tilt.x`. Vectors have components
+x, y and z. Not among them: the time step and the regularisation (numerical), axes and rotations of joints,
+points and noise levels of sensors, shapes, and initial states.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spookax.scene.explain import Loc
+from spookax.scene.inertia import COMPONENTS
+from spookax.scene.located import Located, validate
+from spookax.scene.model import Scene
+from spookax.scene.parts import DCMotor, Joint, JointPosition
+from spookax.scene.read import SceneError
+from spookax.scene.rules import WITH_AXIS
+
+
+class UnknownPathError(LookupError):
+    """A path that no number of the scene has; the message names the nearest that exist."""
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    loc: Loc  # keys and indices that lead to the number
+    unit: str
+
+
+def numeric_paths(scene: Scene) -> dict[str, float]:
+    """The value under every path, in the order of the file."""
+    data = scene.model_dump()
+    return {path: _at(data, quantity.loc) for path, quantity in _quantities(scene)}
+
+
+def get_number(scene: Scene, path: str) -> float:
+    """The number under a path.
+
+    **Raises:** `UnknownPathError`.
+    """
+    return _at(scene.model_dump(), _find(scene, path).loc)
+
+
+def unit_of(scene: Scene, path: str) -> str:
+    """The SI unit of the number under a path; "1" for a pure number.
+
+    It depends on the kind of joint. The gain of a torque motor is per unit of its input u, `N m/u`.
+
+    **Raises:** `UnknownPathError`.
+    """
+    return _find(scene, path).unit
+
+
+def with_numbers(scene: Scene, numbers: Mapping[str, float]) -> Scene:
+    """A copy of the scene with other numbers under some paths, checked like a file.
+
+    **Raises:** `UnknownPathError`; `SceneError` if the new numbers are not physical.
+    """
+    data = scene.plain()
+    for path, value in numbers.items():
+        data = _put(data, _find(scene, path).loc, float(value))
+    return validate(Located(scene.name, data), Scene, SceneError)
+
+
+def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
+    yield from _vector("gravity", ("gravity",), "m/s^2")
+    for index, component in enumerate("xy"):
+        yield f"tilt.{component}", _Quantity(("tilt", index), "rad")
+    for name in scene.bodies:
+        yield from _scalars("bodies", name, {"mass": "kg"})
+        yield from _vector(f"bodies.{name}.com", ("bodies", name, "com"), "m")
+        yield from _scalars("bodies", name, {f"inertia.{component}": "kg m^2" for component in COMPONENTS})
+    for name, joint in scene.joints.items():
+        for key in ("at", "child_at"):
+            yield from _vector(f"joints.{name}.{key}", ("joints", name, key), "m")
+        if joint.type in WITH_AXIS:
+            yield from _scalars("joints", name, _axis_units(joint))
+    for name, motor in scene.motors.items():
+        load, rate = ("N m", "N m s/rad") if scene.joints[motor.joint].type == "hinge" else ("N", "N s/m")
+        if isinstance(motor, DCMotor):
+            yield from _scalars("motors", name, {"gain": f"{load}/V", "back_emf": rate, "bias": load})
+        else:
+            yield from _scalars("motors", name, {"gain": f"{load}/u", "bias": load})
+    for name, sensor in scene.sensors.items():
+        if isinstance(sensor, JointPosition):
+            unit = "rad" if scene.joints[sensor.joint].type == "hinge" else "m"
+            yield from _scalars("sensors", name, {"offset": unit})
+
+
+def _axis_units(joint: Joint) -> dict[str, str]:
+    """Units of what acts along the axis of a joint."""
+    if joint.type == "hinge":
+        load, position, viscous, stiffness, inertia = "N m", "rad", "N m s/rad", "N m/rad", "kg m^2"
+    else:
+        load, position, viscous, stiffness, inertia = "N", "m", "N s/m", "N/m", "kg"
+    return {
+        "friction.viscous": viscous,
+        "friction.coulomb": load,
+        "friction.stribeck.excess": load,
+        "friction.stribeck.speed": f"{position}/s",
+        "friction.stribeck.exponent": "1",
+        "spring.stiffness": stiffness,
+        "spring.rest": position,
+        "armature": inertia,
+    }
+
+
+def _scalars(section: str, name: str, units: Mapping[str, str]) -> Iterator[tuple[str, _Quantity]]:
+    for key, unit in units.items():
+        yield f"{section}.{name}.{key}", _Quantity((section, name, *key.split(".")), unit)
+
+
+def _vector(path: str, loc: Loc, unit: str) -> Iterator[tuple[str, _Quantity]]:
+    for index, component in enumerate("xyz"):
+        yield f"{path}.{component}", _Quantity((*loc, index), unit)
+
+
+def _find(scene: Scene, path: str) -> _Quantity:
+    known = dict(_quantities(scene))
+    if path not in known:
+        near = difflib.get_close_matches(path, known, n=3, cutoff=0.4)
+        meant = f" Nearest: {', '.join(near)}." if near else ""
+        raise UnknownPathError(f"the scene '{scene.name}' has no number '{path}'.{meant}")
+    return known[path]
+
+
+def _at(data: Any, loc: Loc) -> float:
+    for part in loc:
+        data = data[part]
+    return float(data)
+
+
+def _put(data: Any, loc: Loc, value: float) -> Any:
+    """A copy of nested dictionaries and tuples with another value in one place."""
+    if not loc:
+        return value
+    part, rest = loc[0], loc[1:]
+    if isinstance(data, dict):
+        return {**data, part: _put(data[part], rest, value)}
+    return tuple(_put(item, rest, value) if index == part else item for index, item in enumerate(data))

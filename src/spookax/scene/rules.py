@@ -1,0 +1,143 @@
+"""Rules between the keys of a scene: what belongs together, and names that must exist.
+
+They read raw data and tolerate any, so that a file whose schema is violated in one place still reports all
+the others. Places are relative to the part that a rule reads.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from spookax.scene.explain import Finding, nearest, shown
+
+WITH_AXIS = ("hinge", "prismatic")
+WITHOUT_AXIS = ("ball", "fixed")
+DC_CONSTANTS = ("torque_constant", "back_emf_constant", "resistance")
+ALONG_AXIS = ("axis", "friction", "spring", "armature")
+_FROM_SHAPES = ("mass", "com", "inertia")
+
+
+def scene_rules(scene: Any) -> Iterator[Finding]:
+    """Findings of every rule on the raw data of a scene.
+
+    Names of bodies are not looked up when the file has no bodies at all, nor those of joints when `joints` is
+    no mapping: that is reported by itself.
+    """
+    if not isinstance(scene, dict):
+        return
+    bodies, joints = scene.get("bodies"), scene.get("joints", {})
+    bodies = bodies if isinstance(bodies, dict) else None
+    joints = joints if isinstance(joints, dict) else None
+    for name, body in (bodies or {}).items():
+        yield from _within(("bodies", name), body_rules(body))
+        if name == "world":
+            cure = "Give the body another name; `world` is what does not move, and exists already."
+            yield Finding(("bodies", name), None, "this name is reserved", cure)
+    for name, joint in (joints or {}).items():
+        yield from _within(("joints", name), joint_rules(joint, bodies))
+    for name, motor in _named(scene, "motors"):
+        yield from _within(("motors", name), motor_rules(motor))
+        yield from _within(("motors", name), _reference_rules(motor, bodies, joints))
+    for name, sensor in _named(scene, "sensors"):
+        yield from _within(("sensors", name), _reference_rules(sensor, bodies, joints))
+    for name, _ in _named(scene, "initial"):
+        yield from _axis_rule(name, joints, ("initial", name), "an initial position belongs to")
+
+
+def body_rules(body: Any) -> Iterator[Finding]:
+    """Mass and inertia are given, or follow from density and shapes, never both."""
+    if not isinstance(body, dict):
+        return
+    given = [key for key in _FROM_SHAPES if body.get(key) is not None]
+    if body.get("density") is None:
+        for key, text in (("mass", "mass in kg"), ("inertia", "inertia about the centre of mass in kg m^2")):
+            if key not in body:
+                cure = f"Add `{key}: ...` ({text}), or give `density` [kg/m^3] and shapes instead of both."
+                yield Finding((key,), None, "is missing", cure)
+        return
+    for key in given:
+        yield Finding((key,), body[key], "cannot be given beside `density`", f"Delete `{key}` or `density`.")
+    if not given and not body.get("shapes"):
+        cure = "Add `shapes`, or give `mass` and `inertia` instead of `density`."
+        yield Finding(("shapes",), None, "are missing, and `density` needs them", cure)
+
+
+def motor_rules(motor: Any) -> Iterator[Finding]:
+    """A DC motor has its gain and back-EMF, or the three constants they follow from."""
+    if not isinstance(motor, dict) or motor.get("type") != "dc":
+        return
+    constants = [key for key in DC_CONSTANTS if motor.get(key) is not None]
+    resolved = [key for key in ("gain", "back_emf") if motor.get(key) is not None]
+    if constants and resolved:
+        for key in resolved:
+            message = f"cannot be given beside `{constants[0]}`"
+            yield Finding((key,), motor[key], message, f"Delete `{key}`, or give gain and back_emf only.")
+    elif constants:
+        for key in DC_CONSTANTS:
+            if motor.get(key) is None:
+                cure = f"Add `{key}: ...`; torque_constant, back_emf_constant and resistance go together."
+                yield Finding((key,), None, "is missing", cure)
+    else:
+        for key in ("gain", "back_emf"):
+            if key not in motor:
+                cure = f"Add `{key}: ...`, or give torque_constant, back_emf_constant and resistance."
+                yield Finding((key,), None, "is missing", cure)
+
+
+def joint_rules(joint: Any, bodies: Iterable[str] | None) -> Iterator[Finding]:
+    """Both ends exist and differ; friction, spring and armature need an axis along which to act."""
+    if not isinstance(joint, dict):
+        return
+    parent, child = joint.get("parent", "world"), joint.get("child")
+    if parent != "world":
+        yield from _exists(("parent",), parent, "body", bodies, also=["world"])
+    if child == "world":
+        cure = "Exchange parent and child; the angle then counts the other way."
+        yield Finding(("child",), child, "the world cannot be the child of a joint", cure)
+    elif isinstance(child, str) and parent == child:
+        yield Finding(("child",), child, f"connects body '{child}' to itself", "Name two different bodies.")
+    else:
+        yield from _exists(("child",), child, "body", bodies)
+    if joint.get("type") in WITHOUT_AXIS:
+        for key in ALONG_AXIS:
+            if key in joint:
+                message = f"a {joint['type']} joint has no axis and takes no `{key}`"
+                yield Finding(
+                    (key,), joint[key], message, f"Delete `{key}`, or use a hinge or prismatic joint."
+                )
+
+
+def _reference_rules(
+    part: Any, bodies: Iterable[str] | None, joints: dict[str, Any] | None
+) -> Iterator[Finding]:
+    """The joint or body that a motor or sensor names exists and suits it."""
+    if isinstance(part, dict):
+        yield from _exists(("body",), part.get("body"), "body", bodies)
+        yield from _axis_rule(part.get("joint"), joints, ("joint",), "a motor or joint sensor acts on")
+
+
+def _axis_rule(
+    name: Any, joints: dict[str, Any] | None, loc: tuple[str, ...], purpose: str
+) -> Iterator[Finding]:
+    yield from _exists(loc, name, "joint", joints)
+    joint = (joints or {}).get(name) if isinstance(name, str) else None
+    if isinstance(joint, dict) and joint.get("type") in WITHOUT_AXIS:
+        message = f"joint '{name}' is a {joint['type']} joint; {purpose} an axis"
+        yield Finding(loc, name, message, "Name a hinge or prismatic joint.")
+
+
+def _exists(
+    loc: tuple[str, ...], name: Any, kind: str, known: Iterable[str] | None, also: Iterable[str] = ()
+) -> Iterator[Finding]:
+    """A name is one of the known; values that are no names are left to the schema."""
+    if known is not None and isinstance(name, str) and name not in known:
+        yield Finding(loc, name, f"there is no {kind} {shown(name)}", nearest(name, [*also, *known]))
+
+
+def _named(scene: dict[str, Any], section: str) -> list[tuple[str, Any]]:
+    part = scene.get(section)
+    return list(part.items()) if isinstance(part, dict) else []
+
+
+def _within(loc: tuple[str, str], found: Iterable[Finding]) -> Iterator[Finding]:
+    for finding in found:
+        yield Finding((*loc, *finding.loc), finding.value, finding.message, finding.cure)

@@ -1,0 +1,152 @@
+"""Simulation: a scan of steps, and the trajectory it leaves."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._results import STEP_RESULTS
+from .._typing import Array, Float, Int
+from ..complementarity import AbstractMLCPSolver
+from ..constraints import Prepared, axes, frames, prepare
+from ..math import rotation
+from ..system import Params, State, System
+from .spook import DEFAULT_SOLVER, StepInfo, step
+from .start import half_kick_back
+
+
+class Trajectory(eqx.Module):
+    """States at t_0 ... t_n, rates as measured there (mean of the velocities before and after), joint impulses.
+
+    `state` is the last engine state (leap-frog velocities): a rollout continues from it with `half_kick=False`.
+    """
+
+    time: Float[Array, " n"]  # [s]
+    r: Float[Array, "n bodies 3"]  # centre of mass, world [m]
+    e: Float[Array, "n bodies 4"]  # body -> world
+    v: Float[Array, "n bodies 3"]  # at time, world [m/s]
+    w: Float[Array, "n bodies 3"]  # at time, body axes [rad/s]
+    position: Float[Array, "n axes"]  # unwrapped joint coordinates [rad or m]
+    rate: Float[Array, "n axes"]  # [rad/s or m/s]
+    joint_forces: tuple[Float[Array, "n-1 rows"], ...]  # lam / h of every step [N, N m]
+    friction: Float[Array, "n-1 friction"]  # level in [-1, 1] of every step
+    pivots: Int[Array, " n-1"]
+    state: State
+    result: STEP_RESULTS
+    failed_step: Int[Array, ""]  # first step that failed, -1 if none
+    axis_names: tuple[str, ...] = eqx.field(static=True)
+    body_names: tuple[str, ...] = eqx.field(static=True)
+
+    def joint(self, name: str) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Position and rate of one joint over time."""
+        i = self.axis_names.index(name)
+        return self.position[:, i], self.rate[:, i]
+
+    def origins(self, params: Params) -> Float[Array, "n bodies 3"]:
+        """Positions of the body frames' origins [m]."""
+        return self.r - jnp.einsum("nbij,bj->nbi", rotation.matrix(self.e), params.com)
+
+
+def kick_inputs(controls: Float[Array, "steps motors"]) -> Float[Array, "steps motors"]:
+    """Mean over each leap-frog kick of commands held over [t_k, t_k+1): the kick at t_k spans half of both sides."""
+    return jnp.concatenate([controls[:1], (controls[1:] + controls[:-1]) / 2])
+
+
+def rollout(
+    system: System,
+    params: Params,
+    state: State,
+    controls: Float[Array, "steps motors"],
+    *,
+    half_kick: bool = True,
+    solver: AbstractMLCPSolver = DEFAULT_SOLVER,
+    throw: bool = True,
+) -> Trajectory:
+    """Simulate `controls.shape[0]` steps of length `params.step`.
+
+    **Arguments:**
+
+    - `state`: with velocities at t_0 (`state_from_joints`), or the `state` of another trajectory and
+      `half_kick=False`.
+    - `controls`: motor commands held over each step. For a mechanism without motors shape (steps, 0).
+    - `throw`: raise if a step failed (also under jit); otherwise `result` and `failed_step` tell.
+
+    Works under `jit`, `vmap`, `jvp`, `vjp`.
+    """
+    prepared = prepare(system, params)
+    inputs = kick_inputs(controls)
+    start = half_kick_back(system, prepared, state, inputs[0], solver) if half_kick else state
+
+    def body(carry, command):
+        now, guess, result, failed, k = carry
+        after, info = step(system, prepared, now, command, solver=solver, guess=guess)
+        first_failure = (failed < 0) & (info.result != STEP_RESULTS.successful)
+        result = STEP_RESULTS.where(first_failure, info.result, result)
+        failed = jnp.where(first_failure, k, failed)
+        return (after, info.friction, result, failed, k + 1), (after, info)
+
+    guess = jnp.zeros(len(system.friction_axes), dtype=state.r.dtype)
+    carry = (start, guess, STEP_RESULTS.successful, jnp.array(-1), jnp.array(0))
+    (last, _, result, failed, _), (states, info) = jax.lax.scan(body, carry, inputs)
+    trajectory = _trajectory(system, prepared, state, start, states, info, last, result, failed)
+    if throw:
+        r = result.error_if(trajectory.r, result != STEP_RESULTS.successful)
+        trajectory = eqx.tree_at(lambda t: t.r, trajectory, r)
+    return trajectory
+
+
+def _trajectory(
+    system: System,
+    prepared: Prepared,
+    state: State,
+    start: State,
+    states: State,
+    info: StepInfo,
+    last: State,
+    result: STEP_RESULTS,
+    failed: Array,
+) -> Trajectory:
+    h = prepared.params.step
+    r = jnp.concatenate([state.r[None], states.r])
+    e = jnp.concatenate([state.e[None], states.e])
+    near = jnp.concatenate([state.near[None], states.near])
+    # rate at t_k: mean of the velocities before and after; at the last time the one before, carried half a step
+    v = jnp.concatenate([start.v[None], states.v])
+    w = jnp.concatenate([start.w[None], states.w])
+    v, w = _means(v), _means(w)
+    n_axes = len(system.axes)
+    if n_axes:
+        position, rate = jax.vmap(functools.partial(_joint_motion, system, prepared))(r, e, v, w, near)
+    else:
+        position = rate = jnp.zeros((r.shape[0], 0), dtype=r.dtype)
+    return Trajectory(
+        time=jnp.concatenate([state.time[None], states.time]),
+        r=r,
+        e=e,
+        v=v,
+        w=w,
+        position=position,
+        rate=rate,
+        joint_forces=tuple(x / h for x in info.joint_impulses),
+        friction=info.friction,
+        pivots=info.pivots,
+        state=last,
+        result=result,
+        failed_step=failed,
+        axis_names=system.axis_names(),
+        body_names=system.bodies,
+    )
+
+
+def _joint_motion(system: System, prepared: Prepared, r: Array, e: Array, v: Array, w: Array, near: Array):
+    kin = frames.kinematics(r, e, prepared.geometry)
+    b_A, b_B = axes.rate_rows(system, kin)
+    return axes.coordinates(system, kin, near), axes.rates(system, b_A, b_B, jnp.concatenate([v, w], axis=-1))
+
+
+def _means(v: Array) -> Array:
+    """Means of neighbours; the last by linear extrapolation of the two last half steps."""
+    inner = (v[1:] + v[:-1]) / 2
+    last = v[-1:] + (v[-1:] - v[-2:-1]) / 2
+    return jnp.concatenate([inner, last])

@@ -1,0 +1,148 @@
+"""The Spook step: solve the rows for the new velocity, then move the poses along it.
+
+**Source:** Marklund, Servin, Larson (2025), eqs. (2.12)-(2.19), (2.25)-(2.28), with +h(f + f_g) and body-axes
+angular velocities.
+"""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._results import MLCP_RESULTS, STEP_RESULTS
+from .._typing import Array, Float, Int
+from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, active_set_solve, free_rows
+from ..constraints import Prepared, Rows, assemble, axes, frames
+from ..math import rotation
+from ..system import State, System
+from . import saddle
+
+DEFAULT_SOLVER = Lemke()
+
+
+class StepInfo(eqx.Module):
+    """What a step says about itself."""
+
+    result: STEP_RESULTS
+    joint_impulses: tuple[Float[Array, " rows"], ...]  # lam of joints, then of user rows [N s, N m s]
+    friction: Float[Array, " friction"]  # level in [-1, 1]; inside means sticking
+    friction_bound: Float[Array, " friction"]  # F, largest friction impulse [N m s or N s]
+    pivots: Int[Array, ""]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def solve_rows(
+    system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Float[Array, " friction"]
+) -> tuple[Array, tuple[Array, ...], Array, tuple[MLCP_RESULTS, Array]]:
+    """`(v+, lam, x, (result, pivots))` of the rows: condense on the friction axes, solve the MLCP, expand.
+
+    With K the saddle matrix, b the friction rows and F their bounds: v1 = K^-1(-p, -a), X = K^-1 b^T,
+    N = b X F + v_creep, q = b v1, then v+ = v1 + X F x (Marklund et al. (2025), section 2.5).
+    """
+    return _solve(system, solver, rows, guess)[0]
+
+
+def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array):
+    lu = saddle.factor(system, rows)
+    nf = len(system.friction_axes)
+    if nf == 0:
+        v, lam = saddle.solve(system, lu, -rows.p[..., None], [-a[:, None] for a in rows.a])
+        v, lam = v[..., 0], tuple(node[:, 0] for node in lam)
+        return (v, lam, guess, (MLCP_RESULTS.successful, jnp.zeros((), dtype=int))), (lu, None, None, None)
+    b = saddle.friction_columns(system, rows)
+    p = jnp.concatenate([-rows.p[..., None], b], axis=-1)
+    a = [jnp.concatenate([-node[:, None], jnp.zeros((node.shape[0], nf), node.dtype)], axis=1) for node in rows.a]
+    v, lam = saddle.solve(system, lu, p, a)
+    v1, X = v[..., 0], v[..., 1:] * rows.bound
+    q = jnp.einsum("bif,bi->f", b, v1)
+    N = jnp.einsum("bif,big->fg", b, X) + rows.creep * jnp.eye(nf, dtype=q.dtype)
+    one = jnp.ones_like(q)
+    solution = solver.solve(MLCP(N, q, -one, one), guess)
+    x = solution.x
+    lam = tuple(node[:, 0] + node[:, 1:] @ (rows.bound * x) for node in lam)
+    return (v1 + X @ x, lam, x, (solution.result, solution.pivots)), (lu, b, X, N)
+
+
+@solve_rows.defjvp
+def _solve_rows_jvp(system, solver, primals, tangents):
+    # At the solution z = (v+, lam, x) the rows say R(rows, z) = 0 on free friction rows, x = +-1 on the others.
+    # With K, b, X, N as above and ' for a tangent at fixed z:
+    #     K (dv, dlam) = -(balance', gap') + (b^T F dx),   dx_free from (N dx)_free = -(b y + slack')_free
+    # where y = K^-1 (-balance', -gap'). One factorisation serves every tangent, and JAX transposes the rule.
+    rows, guess = primals
+    rows_dot, _ = tangents
+    out, (lu, b, X, N) = _solve(system, solver, rows, guess)
+    v, lam, x, status = out
+
+    def residual(rows: Rows):
+        slack = saddle.friction_rates(system, rows, v) + rows.creep * x if b is not None else jnp.zeros(0)
+        gaps = tuple(g + s * node for g, s, node in zip(saddle.gaps(system, rows, v), rows.sigma, lam, strict=True))
+        return saddle.balance(system, rows, v, lam, x), gaps, slack
+
+    _, (balance, gap, slack) = jax.jvp(residual, (rows,), (rows_dot,))
+    y, lam_dot = saddle.solve(system, lu, -balance[..., None], [-g[:, None] for g in gap])
+    v_dot, lam_dot = y[..., 0], tuple(node[:, 0] for node in lam_dot)
+    x_dot = jnp.zeros_like(x)
+    if b is not None:
+        one = jnp.ones_like(x)
+        q = -N @ x + saddle.friction_rates(system, rows, v) + rows.creep * x
+        free = free_rows(MLCP(N, q, -one, one), x)
+        rhs = jnp.where(free, -(jnp.einsum("bif,bi->f", b, v_dot) + slack), 0.0)
+        x_dot = active_set_solve(N, free, rhs)
+        push = b @ (rows.bound * x_dot)
+        y, more = saddle.solve(system, lu, push[..., None], [jnp.zeros((a.shape[0], 1), a.dtype) for a in rows.a])
+        v_dot = v_dot + y[..., 0]
+        lam_dot = tuple(n + m[:, 0] for n, m in zip(lam_dot, more, strict=True))
+    zero_status = jax.tree.map(_zero_tangent, status)
+    return out, (v_dot, lam_dot, x_dot, zero_status)
+
+
+def _zero_tangent(value: Array):
+    return jnp.zeros(jnp.shape(value), dtype=jax.dtypes.float0)
+
+
+def advance(system: System, prepared: Prepared, state: State, v: Float[Array, "bodies 6"]) -> State:
+    """Poses moved along the new velocities by h; angles followed over whole turns."""
+    h = prepared.params.step
+    r = state.r + h * v[:, :3]
+    e = rotation.normalise(rotation.multiply(state.e, rotation.exp(h * v[:, 3:])))
+    near = state.near
+    if system.axes:
+        kin = frames.kinematics(r, e, prepared.geometry)
+        near = jax.lax.stop_gradient(axes.coordinates(system, kin, near))
+    return State(r, e, v[:, :3], v[:, 3:], near, state.time + h)
+
+
+def step(
+    system: System,
+    prepared: Prepared,
+    state: State,
+    command: Float[Array, " motors"],
+    impulse: Float[Array, "bodies 6"] | None = None,
+    *,
+    solver: AbstractMLCPSolver = DEFAULT_SOLVER,
+    guess: Float[Array, " friction"] | None = None,
+) -> tuple[State, StepInfo]:
+    """One step of length h.
+
+    **Arguments:**
+
+    - `prepared`: `spookax.prepare(system, params)`.
+    - `command`: motor commands, mean over the kick at t_k (from t_k - h/2 to t_k + h/2). [the motor's unit]
+    - `impulse`: extra impulse on every body: world force and body-axes torque times h. [N s, N m s]
+    - `guess`: friction levels of the last step, to save pivots.
+
+    **Returns:** the next state and a `StepInfo`; its `result` says whether the complementarity problem was solved
+    and whether the velocity is finite. Nothing is raised.
+    """
+    nb, nf = system.num_bodies, len(system.friction_axes)
+    if impulse is None:
+        impulse = jnp.zeros((nb, 6), dtype=state.r.dtype)
+    if guess is None:
+        guess = jnp.zeros(nf, dtype=state.r.dtype)
+    rows = assemble(system, prepared, state, command, impulse)
+    v, lam, x, (mlcp_result, pivots) = solve_rows(system, solver, rows, jax.lax.stop_gradient(guess))
+    finite = jnp.all(jnp.isfinite(v))
+    result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
+    return advance(system, prepared, state, v), StepInfo(result, lam, x, rows.bound, pivots)

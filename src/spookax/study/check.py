@@ -1,0 +1,88 @@
+"""A study against the scene that it names."""
+
+import difflib
+from collections.abc import Iterator
+
+from spookax.scene.explain import Finding, nearest
+from spookax.scene.located import Located
+from spookax.scene.model import Scene
+from spookax.scene.parts import BodyPose, JointPosition, PointPosition
+from spookax.scene.paths import numeric_paths
+from spookax.scene.rules import WITH_AXIS
+from spookax.study import units as u
+from spookax.study.model import RecordingSpec, Study
+from spookax.study.read import StudyError
+from spookax.study.rules import start_findings
+
+
+def sensor_dimensions(scene: Scene) -> dict[str, tuple[str, ...]]:
+    """Sensor -> the dimension of each number that it reads (`read_recording` checks units by them)."""
+    dimensions: dict[str, tuple[str, ...]] = {}
+    for name, sensor in scene.sensors.items():
+        if isinstance(sensor, BodyPose):
+            dimensions[name] = (u.LENGTH,) * 3 + (u.ANGLE,) * 3
+        elif isinstance(sensor, PointPosition):
+            dimensions[name] = (u.LENGTH,) * 3
+        else:
+            is_hinge = scene.joints[sensor.joint].type == "hinge"
+            if isinstance(sensor, JointPosition):
+                dimensions[name] = (u.ANGLE if is_hinge else u.LENGTH,)
+            else:
+                dimensions[name] = (u.ANGULAR_RATE if is_hinge else u.SPEED,)
+    return dimensions
+
+
+def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
+    """Checks that motors, sensors, joints and parameters of the study are in the scene, and where they start.
+
+    `located` is `study.located`; it gives the lines.
+
+    **Raises:** `StudyError` with every problem, each with the nearest name that exists.
+    """
+    found = list(_parameter_findings(study, scene))
+    for index, recording in enumerate(study.recordings):
+        for finding in _recording_findings(recording, scene):
+            loc = ("recordings", index, *finding.loc)
+            found.append(Finding(loc, finding.value, finding.message, finding.cure))
+    if found:
+        problems = [located.problem(finding) for finding in found]
+        raise StudyError(sorted(problems, key=lambda problem: problem.line))
+
+
+def _recording_findings(recording: RecordingSpec, scene: Scene) -> Iterator[Finding]:
+    for section, kind, known in (
+        ("inputs", "motor", scene.motors),
+        ("sensors", "sensor", scene.sensors),
+        ("initial", "joint", scene.joints),
+    ):
+        for name in getattr(recording, section):
+            if name not in known:
+                message = f"the scene has no {kind} '{name}'"
+                yield Finding((section, name), None, message, nearest(name, known))
+    for name in recording.initial:
+        if name in scene.joints and scene.joints[name].type not in WITH_AXIS:
+            message = f"the joint '{name}' is not a hinge or prismatic"
+            yield Finding(("initial", name), None, message, "Delete this line.")
+    for name, dimension in sensor_dimensions(scene).items():
+        columns = recording.sensors.get(name, ())
+        if columns and len(columns) != len(dimension):
+            message = f"the sensor '{name}' reads {len(dimension)} numbers, got {len(columns)} columns"
+            yield Finding(("sensors", name), None, message, f"Write a list of {len(dimension)} columns.")
+    for name in recording.offsets:
+        if name in scene.sensors and not isinstance(scene.sensors[name], JointPosition):
+            message = f"the sensor '{name}' has no zero offset"
+            yield Finding(("offsets", name), None, message, "Only joint_position has one; delete this line.")
+
+
+def _parameter_findings(study: Study, scene: Scene) -> Iterator[Finding]:
+    values = numeric_paths(scene)
+    whole = [f"bodies.{name}.inertia" for name in scene.bodies]
+    for path, spec in study.parameters.items():
+        loc = ("parameters", path)
+        if path in values:
+            if spec.start is None:
+                yield from start_findings(spec.model_dump(), values[path], loc)
+        elif path not in whole:
+            near = difflib.get_close_matches(path, [*values, *whole], n=3, cutoff=0.4)
+            cure = f"Nearest: {', '.join(near)}." if near else "Write a path such as bodies.NAME.mass."
+            yield Finding(loc, None, "the scene has no such number", cure)

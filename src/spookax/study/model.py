@@ -1,0 +1,265 @@
+"""Study files: which recordings of which scene, which parameters are unknown, and how to estimate them.
+
+The models mirror the keys of the YAML file; `docs/study.md` explains them field by field.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from spookax import datasets
+from spookax.scene.explain import Finding, refuse, shown
+from spookax.scene.fields import Number, Positive, Strict, Text
+from spookax.scene.located import Located
+from spookax.study.rules import Transform, default_name, default_transform, study_rules
+from spookax.study.units import UnitError, parse_unit, split_header
+
+Switch = Annotated[bool, Field(strict=True)]
+Stages = tuple[Positive, ...]
+
+
+def _may_be_left_out(key: str) -> Callable[[dict[str, Any]], None]:
+    """For the JSON Schema: a key that the file may leave out although the model always has it."""
+    return lambda schema: schema["required"].remove(key)
+
+
+class Column(Strict):
+    """A column of the recording: `q_arm`, or `{column: q_arm, unit: rad}` when the header has no unit."""
+
+    column: Text = Field(description="Name in the header, without unit")
+    unit: Text | None = Field(default=None, description="Unit of the values, when the header does not say")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            name, unit = split_header(data)
+            return {"column": name, "unit": unit}
+        if not isinstance(data, dict | Column):
+            message = f"must be the name of a column, got {shown(data)}"
+            refuse([Finding((), data, message, "Write its name, in quotes if it looks like a number.")])
+        return data
+
+    @field_validator("unit")
+    @classmethod
+    def _known(cls, unit: str | None) -> str | None:
+        if unit is not None:
+            try:
+                parse_unit(unit)
+            except UnitError as error:
+                refuse([Finding((), unit, str(error), error.cure)])
+        return unit
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "minLength": 1}, handler(core_schema)]}
+
+
+def _as_list(data: Any) -> Any:
+    return data if isinstance(data, list) else [data]
+
+
+Columns = Annotated[list[Column], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class Start(Strict):
+    """Where a joint starts in one recording, as a first guess; what is left out comes from the data."""
+
+    position: Number | None = Field(default=None, description="Position [rad; m for a prismatic joint]")
+    rate: Number | None = Field(default=None, description="Rate [rad/s; m/s for a prismatic joint]")
+
+
+class RecordingSpec(Strict):
+    """One recording and how its columns map to the scene."""
+
+    model_config = ConfigDict(json_schema_extra=_may_be_left_out("name"))
+
+    name: Text = Field(
+        description="Name of the run in the results; the file's name without its ending when left out"
+    )
+    file: Text | None = Field(
+        default=None, description="CSV, NPZ or Parquet file, relative to the study file"
+    )
+    dataset: Text | None = Field(
+        default=None, description="NAME/FILE of a public data set, instead of `file`"
+    )
+    time: Column = Field(description="Column of the time")
+    inputs: dict[str, Column] = Field(
+        default_factory=dict,
+        description="Motor -> column of its input, held between samples; a motor that is left out gets 0",
+    )
+    sensors: dict[str, Columns] = Field(
+        min_length=1, description="Sensor -> its column, or the list of its columns"
+    )
+    start: Number | None = Field(default=None, description="First time used, on the recording's clock [s]")
+    stop: Number | None = Field(default=None, description="Last time used, on the recording's clock [s]")
+    offsets: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="Sensor -> prior standard deviation of a zero offset of this recording alone [rad or m]",
+    )
+    initial: dict[str, Start] = Field(
+        default_factory=dict, description="Joint -> first guess of where it starts"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("name") is None and (name := default_name(data)):
+            return {**data, "name": name}
+        return data
+
+
+class ParameterSpec(Strict):
+    """An unknown parameter of the scene, in its SI unit."""
+
+    model_config = ConfigDict(json_schema_extra=_may_be_left_out("transform"))
+
+    start: Number | None = Field(
+        default=None, description="Start of the search; the scene's value when left out"
+    )
+    lower: Number | None = Field(default=None, description="Lower bound")
+    upper: Number | None = Field(default=None, description="Upper bound")
+    transform: Transform = Field(
+        description="log, identity, box (between both bounds) or inertia (all six numbers, a possible body); "
+        "when left out, log for what cannot be negative, inertia for a whole inertia, else identity",
+    )
+    prior_sd: Positive | None = Field(
+        default=None,
+        description="Prior standard deviation about `start`, in transformed units (log: relative)",
+    )
+
+
+def _with_transforms(data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
+    return {path: _with_transform(path, spec) for path, spec in data.items()}
+
+
+def _with_transform(path: str, spec: Any) -> Any:
+    if not isinstance(spec, dict) or spec.get("transform") is not None:
+        return spec
+    return {**spec, "transform": default_transform(path)}
+
+
+class ProcessNoise(Strict):
+    """Impulses that the model does not know of: the scalar weight between motion and sensors."""
+
+    kind: Literal["joints", "bodies"] = Field(
+        default="joints", description="On the joints' free directions, or on every body"
+    )
+    density: Positive = Field(
+        default=1.0e-5,
+        description="Standard deviation of the impulse per root of a second [N m sqrt(s) or N sqrt(s)]",
+    )
+    estimate: Switch = Field(default=True, description="Whether it is estimated from the evidence, or kept")
+
+
+class SensorNoise(Strict):
+    """Noise levels of the sensors; they start at the scene's `sd`."""
+
+    estimate: Switch = Field(
+        default=False, description="Whether they are estimated from the evidence, or kept"
+    )
+
+
+class Estimator(Strict):
+    """The estimator and its settings."""
+
+    form: Literal["simulator", "residual"] = Field(
+        default="simulator", description="Unknowns are initial states and impulses, or all states"
+    )
+    objective: Literal["marginal", "joint"] = Field(
+        default="marginal", description="States are integrated out, or estimated beside the parameters"
+    )
+    step: Positive | None = Field(default=None, description="Time step h; the scene's when left out [s]")
+    process_noise: ProcessNoise = Field(default_factory=ProcessNoise, description="Process noise")
+    sensor_noise: SensorNoise = Field(default_factory=SensorNoise, description="Sensor noise")
+    friction_speed: Stages = Field(
+        default=(0.1, 0.02),
+        description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]",
+    )
+    noise_scale: Stages = Field(
+        default=(100.0, 10.0, 1.0), description="Factors on the process noise, one per stage"
+    )
+    max_iterations: Annotated[int, Field(strict=True, ge=1)] = Field(
+        default=60, description="Largest number of iterations"
+    )
+    tolerance: Positive = Field(default=1.0e-6, description="Relative change of the cost at which to stop")
+    restarts: Annotated[int, Field(strict=True, ge=0)] = Field(
+        default=0, description="Further starts when the cost says that the first one failed"
+    )
+    check_half_step: Switch = Field(
+        default=False, description="Whether to estimate again at half the time step and report the shift"
+    )
+
+
+class Study(Strict):
+    """A study file. Paths in it are relative to the folder it lies in."""
+
+    spookax: Literal[1] = Field(description="Version of the format, 1")
+    scene: Text = Field(description="Scene file, relative to the study file")
+    recordings: list[RecordingSpec] = Field(min_length=1, description="Recordings, one entry each")
+    parameters: Annotated[dict[str, ParameterSpec], BeforeValidator(_with_transforms)] = Field(
+        min_length=1, description="Path in the scene file -> what is known of this unknown"
+    )
+    estimator: Estimator = Field(default_factory=Estimator, description="Estimator and its settings")
+
+    _located: Located | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _rules(self) -> "Study":
+        refuse(study_rules(self.model_dump(exclude_unset=True)))
+        return self
+
+    @property
+    def located(self) -> Located:
+        """The file's data with line numbers; empty for a study that was not read from a file."""
+        return self._located or Located("study", {})
+
+    @property
+    def folder(self) -> Path:
+        """What paths in the study are relative to; the current folder if it was not read from a file."""
+        return Path(self._located.file).parent if self._located else Path()
+
+    @property
+    def scene_path(self) -> Path:
+        """The scene file."""
+        return self.folder / self.scene
+
+    def recording_path(self, spec: RecordingSpec) -> Path:
+        """The file of one of the recordings.
+
+        **Raises:** `DatasetMissing` if it belongs to a public data set that is not on this machine.
+        """
+        return recording_path(self.folder, spec.file, spec.dataset)
+
+
+def recording_path(folder: Path, file: str | None, dataset: str | None) -> Path:
+    """A recording's file: `file` in `folder`, or else the file NAME/FILE of a public data set.
+
+    **Raises:** `DatasetMissing`.
+    """
+    if file is not None:
+        return folder / file
+    name, _, member = str(dataset).partition("/")
+    return datasets.path(name, member)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of study files, for editors that complete and check them."""
+    schema = Study.model_json_schema()
+    title = "spookax study, format version 1"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}

@@ -1,0 +1,67 @@
+"""Read study files."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from spookax import datasets
+from spookax.scene.explain import Finding, nearest
+from spookax.scene.located import FileError, load_located, validate
+from spookax.study.model import Study, recording_path
+from spookax.study.rules import DATASET_FILE, study_rules
+
+
+class StudyError(FileError):
+    """A study file was refused. `problems` has everything that is wrong with it."""
+
+
+def read_study(path: str | os.PathLike[str], *, locate: bool = True) -> Study:
+    """Reads a study file.
+
+    With `locate`, the scene file and the recordings must exist; without, only the study file is checked.
+
+    **Raises:** `StudyError` with every problem of the file: YAML, keys, values, files that are not there.
+    """
+    located = load_located(path, error=StudyError)
+
+    def also(data: Any) -> Iterator[Finding]:
+        yield from study_rules(data)
+        if locate:
+            yield from _absent_files(data, Path(path).parent)
+
+    study = validate(located, Study, error=StudyError, also=also)
+    study._located = located
+    return study
+
+
+def _absent_files(data: dict[str, Any], folder: Path) -> Iterator[Finding]:
+    """Files that the raw data of a study names and that do not exist; wrong types are left to the schema."""
+    scene = data.get("scene")
+    if isinstance(scene, str) and not os.path.isfile(folder / scene):
+        yield Finding(("scene",), scene, f"no such file: {folder / scene}", _nearest_file(folder / scene))
+    recordings = data.get("recordings")
+    told: set[str] = set()
+    for index, entry in enumerate(recordings if isinstance(recordings, list) else []):
+        for key in ("file", "dataset"):
+            value = entry.get(key) if isinstance(entry, dict) else None
+            if not isinstance(value, str) or (key == "dataset" and not DATASET_FILE.fullmatch(value)):
+                continue
+            try:
+                path = recording_path(folder, **{"file": None, "dataset": None, key: value})
+            except datasets.DatasetMissing as missing:
+                message, cure = missing.problems[0].message, missing.problems[0].cure
+                cure = "As above." if message in told else cure
+                told.add(message)
+            else:
+                if os.path.isfile(path):
+                    continue
+                message, cure = f"no such file: {path}", _nearest_file(path)
+            yield Finding(("recordings", index, key), value, message, cure)
+
+
+def _nearest_file(path: Path) -> str:
+    if not os.path.isdir(path.parent):
+        return "Check the folder; paths are relative to the study file."
+    there = sorted(entry.name for entry in path.parent.iterdir() if entry.suffix == path.suffix)
+    return nearest(path.name, there) if there else "Check the name and the folder."

@@ -1,0 +1,164 @@
+"""What the keys of a study file must fulfil together.
+
+The rules read the raw data of the file and pass over what has a wrong type, so that they report even
+when the schema fails elsewhere.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, TypeGuard, get_args
+
+from spookax.scene.explain import Finding, Loc
+from spookax.scene.fields import is_number
+
+Transform = Literal["log", "identity", "box", "inertia"]
+
+DATASET_FILE = re.compile(r"[^/]+/[^/]+")
+"""A file of a public data set: NAME/FILE."""
+
+_NEVER_NEGATIVE = re.compile(
+    r"bodies\.[^.]+\.(mass|inertia\.(xx|yy|zz))"
+    r"|joints\.[^.]+\.(friction\.(viscous|coulomb|stribeck\.(excess|speed))|spring\.stiffness|armature)"
+    r"|motors\.[^.]+\.back_emf"
+)
+_WHOLE_INERTIA = re.compile(r"bodies\.[^.]+\.inertia")
+
+
+def default_transform(path: str) -> Transform:
+    """`inertia` for a whole inertia, `log` for what cannot be negative, `identity` for the rest."""
+    if _WHOLE_INERTIA.fullmatch(path):
+        return "inertia"
+    return "log" if _NEVER_NEGATIVE.fullmatch(path) else "identity"
+
+
+def default_name(recording: Mapping[str, Any]) -> str | None:
+    """Name of a run that is given none: its file's name without the ending."""
+    file = recording.get("file") or recording.get("dataset")
+    return Path(file).stem if isinstance(file, str) else None
+
+
+def study_rules(data: Any) -> list[Finding]:
+    """Everything that is inconsistent in the raw data of a study."""
+    study = _mapping(data)
+    recordings = study.get("recordings")
+    found = list(_recordings(recordings if isinstance(recordings, list) else []))
+    parameters = _mapping(study.get("parameters"))
+    for path, spec in parameters.items():
+        found += [_under(("parameters", path), finding) for finding in _parameter(path, _mapping(spec))]
+        whole = path.rpartition(".")[0]
+        if whole in parameters and _WHOLE_INERTIA.fullmatch(whole):
+            message = f"is part of {whole}, which is unknown as a whole"
+            found.append(Finding(("parameters", path), None, message, "Keep one of the two."))
+    for key in ("friction_speed", "noise_scale"):
+        stages = _mapping(study.get("estimator")).get(key)
+        if isinstance(stages, list | tuple):
+            found += [_under(("estimator", key), finding) for finding in _stages(stages)]
+    return found
+
+
+def start_findings(spec: Mapping[str, Any], value: float, loc: Loc) -> Iterator[Finding]:
+    """What forbids `value` as the start of a parameter: its sign or its bounds.
+
+    `spec` is an entry of `parameters` with its transform filled in.
+    """
+    if spec["transform"] == "log" and value <= 0:
+        message = f"the start must be > 0 for the transform log, got {value:g}"
+        yield Finding(loc, value, message, "Write a positive `start`, or `transform: identity`.")
+        return
+    lower, upper = _number(spec, "lower", float("-inf")), _number(spec, "upper", float("inf"))
+    if not lower < value < upper:
+        message = f"the start must lie inside the bounds ({lower:g}, {upper:g}), got {value:g}"
+        yield Finding(loc, value, message, "Move `start` or the bounds.")
+
+
+def _recordings(recordings: list[Any]) -> Iterator[Finding]:
+    first: dict[str, int] = {}
+    for index, entry in enumerate(recordings):
+        recording = _mapping(entry)
+        for finding in _recording(recording) if recording else ():
+            yield _under(("recordings", index), finding)
+        name = recording.get("name") or default_name(recording)
+        if isinstance(name, str) and re.search(r"[/\\]", name):
+            message = f"must have no slash, got '{name}'"
+            cure = "Write another name; results are stored under it."
+            yield Finding(("recordings", index, "name"), name, message, cure)
+        if isinstance(name, str) and first.setdefault(name, index) != index:
+            message = f"the name '{name}' is taken by recordings[{first[name]}]"
+            yield Finding(("recordings", index, "name"), name, message, "Give each its own `name`.")
+
+
+def _recording(recording: Mapping[str, Any]) -> Iterator[Finding]:
+    given = [key for key in ("file", "dataset") if recording.get(key) is not None]
+    if len(given) != 1:
+        has = "both `file` and" if given else "neither `file` nor"
+        yield Finding((), None, f"has {has} `dataset`", "Write one of the two.")
+    dataset = recording.get("dataset")
+    if isinstance(dataset, str) and not DATASET_FILE.fullmatch(dataset):
+        message = f"must name a data set and a file in it, got '{dataset}'"
+        yield Finding(("dataset",), dataset, message, "Write NAME/FILE, such as emps/emps_periods_1to3.csv.")
+    start, stop = recording.get("start"), recording.get("stop")
+    if _is_number(start) and _is_number(stop) and start >= stop:
+        message = f"must be later than start {start:g} s, got {stop:g} s"
+        yield Finding(("stop",), stop, message, "Write a later time, or leave one of them out.")
+    for sensor in _mapping(recording.get("offsets")):
+        if sensor not in _mapping(recording.get("sensors")):
+            message = f"the sensor '{sensor}' is not read in this recording"
+            yield Finding(("offsets", sensor), None, message, "Add it under `sensors`, or delete this line.")
+
+
+def _stages(stages: Sequence[Any]) -> Iterator[Finding]:
+    if not stages:
+        yield Finding((), stages, "has no stage", "Write at least one number.")
+    valid = all(_is_number(value) and value > 0 for value in stages)
+    if valid and any(later > earlier for earlier, later in pairwise(stages)):
+        message = f"must not rise from one stage to the next, got {list(stages)}"
+        yield Finding((), stages, message, "Write the largest value first.")
+
+
+def _parameter(path: str, spec: Mapping[str, Any]) -> Iterator[Finding]:
+    given = spec.get("transform")
+    transform = given if given in get_args(Transform) else default_transform(path)
+    is_whole = _WHOLE_INERTIA.fullmatch(path) is not None
+    if is_whole and transform != "inertia":
+        message = f"a whole inertia needs the transform inertia, got {transform}"
+        cure = f"Leave the transform out, or name one number, such as {path}.zz."
+        yield Finding(("transform",), transform, message, cure)
+    elif transform == "inertia" and not is_whole:
+        message = "the transform inertia is for a whole inertia, bodies.NAME.inertia"
+        yield Finding(("transform",), transform, message, "Use log, identity or box.")
+    if is_whole:
+        for key in ("start", "lower", "upper"):
+            if spec.get(key) is not None:
+                cure = "Delete the line; the search starts at the scene's inertia."
+                yield Finding((key,), spec[key], "a whole inertia is not one number", cure)
+        return
+    lower, upper = _number(spec, "lower", float("-inf")), _number(spec, "upper", float("inf"))
+    if transform == "box" and (spec.get("lower") is None or spec.get("upper") is None):
+        yield Finding(("transform",), "box", "box needs `lower` and `upper`", "Add both, or use identity.")
+    if transform == "log" and _is_number(spec.get("lower")) and lower < 0:
+        message = f"must be >= 0 for the transform log, got {lower:g}"
+        yield Finding(("lower",), lower, message, "Write 0, or `transform: identity`.")
+    if lower >= upper:
+        message = f"must be > lower {lower:g}, got {upper:g}"
+        yield Finding(("upper",), upper, message, "Exchange or widen the bounds.")
+    elif _is_number(spec.get("start")):
+        yield from start_findings({**spec, "transform": transform}, spec["start"], ("start",))
+
+
+def _under(loc: Loc, finding: Finding) -> Finding:
+    return Finding((*loc, *finding.loc), finding.value, finding.message, finding.cure)
+
+
+def _mapping(data: Any) -> Mapping[str, Any]:
+    return data if isinstance(data, Mapping) else {}
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return is_number(value) and math.isfinite(value)
+
+
+def _number(data: Mapping[str, Any], key: str, otherwise: float) -> float:
+    return float(data[key]) if _is_number(data.get(key)) else otherwise

@@ -1,0 +1,142 @@
+"""Every number of a mechanism that may change, be identified, batched or differentiated: all traced, no recompile."""
+
+import dataclasses
+import difflib
+
+import equinox as eqx
+import jax
+
+from .._typing import Array, Float, Scalar
+from .system import System
+
+
+class Params(eqx.Module):
+    """Numbers of a mechanism, in the order of `System.bodies`, `.joints`, `.axes`, `.motors`, `.sensors`."""
+
+    step: Scalar  # h [s]
+    gravity: Float[Array, " 3"]  # world [m/s^2]
+    tilt: Float[Array, " 2"]  # rotation of the base about world x, then y [rad]
+    v_creep: Scalar  # largest creep speed of a stuck axis [rad/s or m/s]
+    # bodies
+    mass: Float[Array, " bodies"]  # [kg]
+    com: Float[Array, "bodies 3"]  # centre of mass in body axes [m]
+    inertia: Float[Array, "bodies 6"]  # xx yy zz xy xz yz about the centre of mass, body axes [kg m^2]
+    # joints
+    at: Float[Array, "joints 3"]  # joint point in the parent's frame [m]
+    child_at: Float[Array, "joints 3"]  # joint point in the child's frame [m]
+    parent_frame: Float[Array, "joints 4"]  # joint frame (z: axis) in the parent's frame
+    child_frame: Float[Array, "joints 4"]  # joint frame in the child's frame
+    relative_compliance: Float[Array, " joints"]  # rho = Sigma / scale of G M^-1 G^T [-]
+    relaxation: Float[Array, " joints"]  # tau / h [steps]
+    # axes
+    viscous: Float[Array, " axes"]  # [N m s/rad or N s/m]
+    coulomb: Float[Array, " axes"]  # [N m or N]
+    stribeck_excess: Float[Array, " axes"]  # static minus Coulomb level [N m or N]
+    stribeck_speed: Float[Array, " axes"]  # [rad/s or m/s]
+    stribeck_exponent: Float[Array, " axes"]
+    stiffness: Float[Array, " axes"]  # [N m/rad or N/m]
+    rest: Float[Array, " axes"]  # [rad or m]
+    armature: Float[Array, " axes"]  # [kg m^2 or kg]
+    # motors
+    gain: Float[Array, " motors"]  # [N m or N per unit of input]
+    back_emf: Float[Array, " motors"]  # [N m s/rad or N s/m]
+    bias: Float[Array, " motors"]  # [N m or N]
+    # sensors
+    offset: Float[Array, "sensors 6"]  # added to the reading; the first `size` entries count
+    point: Float[Array, "sensors 3"]  # point of a point_position sensor in the body's frame [m]
+    # the user's own rows: one mapping of numbers for each of `System.constraints`
+    rows: tuple[dict[str, Scalar], ...]
+    row_compliance: Float[Array, " constraints"]  # rho of the user's rows [-]
+    row_relaxation: Float[Array, " constraints"]  # tau / h of the user's rows [steps]
+
+
+_XYZ = {"x": 0, "y": 1, "z": 2}
+_INERTIA = {"xx": 0, "yy": 1, "zz": 2, "xy": 3, "xz": 4, "yz": 5}
+_AXIS_FIELDS = {
+    "friction.viscous": "viscous",
+    "friction.coulomb": "coulomb",
+    "friction.stribeck.excess": "stribeck_excess",
+    "friction.stribeck.speed": "stribeck_speed",
+    "friction.stribeck.exponent": "stribeck_exponent",
+    "spring.stiffness": "stiffness",
+    "spring.rest": "rest",
+    "armature": "armature",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterPath:
+    """Where one scene path, like `bodies.arm.inertia.zz`, lives in `Params`: a field and an index into it."""
+
+    path: str
+    field: str
+    index: tuple[int, ...]
+    key: str = ""  # for the user's rows: the name of the number
+
+    def get(self, params: Params) -> Scalar:
+        if self.key:
+            return params.rows[self.index[0]][self.key]
+        return getattr(params, self.field)[self.index]
+
+    def set(self, params: Params, value: Scalar) -> Params:
+        if self.key:
+            return eqx.tree_at(lambda p: p.rows[self.index[0]][self.key], params, value)
+        new = getattr(params, self.field).at[self.index].set(value)
+        return eqx.tree_at(lambda p: getattr(p, self.field), params, new)
+
+
+def paths(system: System) -> dict[str, ParameterPath]:
+    """Every parameter path of a mechanism."""
+    found: dict[str, ParameterPath] = {}
+
+    def add(path: str, field: str, *index: int) -> None:
+        found[path] = ParameterPath(path, field, index)
+
+    for name, i in _XYZ.items():
+        add(f"gravity.{name}", "gravity", i)
+    add("tilt.x", "tilt", 0)
+    add("tilt.y", "tilt", 1)
+    for b, body in enumerate(system.bodies):
+        add(f"bodies.{body}.mass", "mass", b)
+        for name, i in _XYZ.items():
+            add(f"bodies.{body}.com.{name}", "com", b, i)
+        for name, i in _INERTIA.items():
+            add(f"bodies.{body}.inertia.{name}", "inertia", b, i)
+    for j, joint in enumerate(system.joints):
+        for name, i in _XYZ.items():
+            add(f"joints.{joint.name}.at.{name}", "at", j, i)
+            add(f"joints.{joint.name}.child_at.{name}", "child_at", j, i)
+        add(f"joints.{joint.name}.relative_compliance", "relative_compliance", j)
+    for a, axis in enumerate(system.axes):
+        for suffix, field in _AXIS_FIELDS.items():
+            add(f"joints.{system.joints[axis.joint].name}.{suffix}", field, a)
+    for m, motor in enumerate(system.motors):
+        for field in ("gain", "back_emf", "bias"):
+            add(f"motors.{motor.name}.{field}", field, m)
+    for s, sensor in enumerate(system.sensors):
+        if sensor.size == 1:
+            add(f"sensors.{sensor.name}.offset", "offset", s, 0)
+        else:
+            for i in range(sensor.size):
+                add(f"sensors.{sensor.name}.offset.{i}", "offset", s, i)
+    for c, constraint in enumerate(system.constraints):
+        for key in constraint.defaults():
+            path = f"rows.{constraint.name}.{key}"
+            found[path] = ParameterPath(path, "rows", (c,), key)
+    return found
+
+
+def locate(system: System, path: str) -> ParameterPath:
+    """The place of one path; an unknown one raises KeyError with the nearest known paths."""
+    known = paths(system)
+    if path not in known:
+        near = difflib.get_close_matches(path, known, n=3)
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        raise KeyError(f"no parameter '{path}'{hint}")
+    return known[path]
+
+
+def inertia_matrix(i6: Float[Array, "... 6"]) -> Float[Array, "... 3 3"]:
+    """Symmetric matrix of the six numbers xx yy zz xy xz yz."""
+    order = [[0, 3, 4], [3, 1, 5], [4, 5, 2]]
+    return i6[..., jax.numpy.array(order)]

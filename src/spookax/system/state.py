@@ -1,0 +1,31 @@
+"""The state of the engine."""
+
+import equinox as eqx
+
+from .._typing import Array, Float, Scalar
+from ..math import rotation
+
+
+class State(eqx.Module):
+    """Pose and velocity of every body at its centre of mass.
+
+    The velocities live half a step before the poses (leap-frog): `v` at t_k - h/2, `r` at t_k. What is read or
+    measured as a rate at t_k is the mean of the velocities of states k and k + 1.
+    `near` holds the unwrapped coordinate of each axis at the last step: angles are read on the turn nearest to it
+    (springs and encoders need the unwrapped angle). It carries no derivative.
+    """
+
+    r: Float[Array, "bodies 3"]  # centre of mass, world [m]
+    e: Float[Array, "bodies 4"]  # body -> world, [w, x, y, z]
+    v: Float[Array, "bodies 3"]  # velocity of the centre of mass, world [m/s]
+    w: Float[Array, "bodies 3"]  # angular velocity, body axes [rad/s]
+    near: Float[Array, " axes"]
+    time: Scalar  # [s]
+
+    def moved(self, dt: Scalar) -> "State":
+        """Poses a time `dt` later along the present velocities (samples between steps read this)."""
+        return eqx.tree_at(
+            lambda s: (s.r, s.e, s.time),
+            self,
+            (self.r + dt * self.v, rotation.plus(self.e, dt * self.w), self.time + dt),
+        )

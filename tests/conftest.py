@@ -1,0 +1,51 @@
+"""What every test runs under: float64, fixed seeds, a compilation cache that outlives the session."""
+
+import os
+import random
+from pathlib import Path
+
+CACHE = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"  # `pytest --cache-clear` removes it
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+# The same examples every time, so that a red test stays red; compiling makes the first of them slow.
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.load_profile("fixed")
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seeds():
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 (for libraries that draw from the global state)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def strict_jax():
+    """No silent change of rank or dtype inside the test."""
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of the public recordings; without it the test is skipped."""
+    folder = os.environ.get("SPOOKAX_DATA")
+    if not folder:
+        pytest.skip("SPOOKAX_DATA is not set: this test needs the public recordings (docs/study.md)")
+    if not Path(folder).is_dir():
+        pytest.fail(f"SPOOKAX_DATA names a folder that does not exist: {folder}")
+    return Path(folder)
