@@ -1,0 +1,67 @@
+"""Differentiable multibody simulation and identification in maximal coordinates.
+
+The names of everyday work, by the module that each comes from. They are imported when first used, so that
+`import spookax`, and the commands that only read files, do not wait for JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .loading import enable_x64 as enable_x64
+    from .loading import load as load
+    from .report import write_report as write_report
+    from .scene import FileError as FileError
+    from .scene import Scene as Scene
+    from .scene import SceneError as SceneError
+    from .scene import read_scene as read_scene
+    from .scene import write_scene as write_scene
+    from .stepping import Trajectory as Trajectory
+    from .stepping import inverse_dynamics as inverse_dynamics
+    from .stepping import rollout as rollout
+    from .stepping import state_from_joints as state_from_joints
+    from .study.estimate import Estimate as Estimate
+    from .study.identify import Progress as Progress
+    from .study.identify import identify as identify
+    from .study.read import StudyError as StudyError
+    from .study.read import read_study as load_study  # noqa: F401 (its public name)
+    from .study.recording import read_recordings as read_recordings
+    from .study.table import RecordingError as RecordingError
+    from .system import Params as Params
+    from .system import State as State
+    from .system import System as System
+    from .system import build as build
+    from .viewer import save_html as save_html
+    from .viewer import view as view
+
+_HOMES = {
+    ".loading": ("enable_x64", "load"),
+    ".report": ("write_report",),
+    ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
+    ".stepping": ("Trajectory", "inverse_dynamics", "rollout", "state_from_joints"),
+    ".study.estimate": ("Estimate",),
+    ".study.identify": ("Progress", "identify"),
+    ".study.read": ("StudyError", "load_study=read_study"),
+    ".study.recording": ("read_recordings",),
+    ".study.table": ("RecordingError",),
+    ".system": ("Params", "State", "System", "build"),
+    ".viewer": ("save_html", "view"),
+}
+_HOME = {
+    entry.partition("=")[0]: (module, entry.partition("=")[2] or entry)
+    for module, entries in _HOMES.items()
+    for entry in entries
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'spookax' has no attribute '{name}'")
+    module, original = _HOME[name]
+    value = getattr(import_module(module, __name__), original)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

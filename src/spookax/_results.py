@@ -1,4 +1,4 @@
-"""Results: why a computation stopped. Each layer's enumeration extends the one below, so a cause survives upwards."""
+"""Why a computation stopped. Each layer's enumeration extends the one below, so a cause survives upwards."""
 
 import equinox as eqx
 
@@ -8,21 +8,24 @@ class MLCP_RESULTS(eqx.Enumeration):
 
     successful = ""
     secondary_ray = (
-        "The complementarity problem was not solved: the pivoting ran off along a ray. Likely causes: a redundant "
-        "constraint without regularisation, or a matrix N that is not positive definite (a problem without solution)."
+        "The complementarity problem was not solved: the pivoting ran off along a ray. Likely causes: a "
+        "redundant constraint without regularisation, or a matrix N that is not positive definite (a "
+        "problem without solution)."
     )
     pivot_limit = (
-        "The complementarity problem was not solved within the limit of pivots. Likely cause: a matrix N that is "
-        "close to singular. Raise the regularisation (relative compliance), or `max_pivots` of the solver."
+        "The complementarity problem was not solved within the limit of pivots. Likely cause: a matrix N "
+        "that is close to singular. Raise the regularisation (relative compliance), or `max_pivots` of the "
+        "solver."
     )
     residual_check_failed = (
-        "The complementarity problem was not solved to its tolerance: the candidate solution violates its conditions. "
-        "Likely causes: N too badly conditioned for the arithmetic (raise the regularisation, or use float64), or an "
-        "iterative solver with too few sweeps."
+        "The complementarity problem was not solved to its tolerance: the candidate solution violates its "
+        "conditions. Likely causes: N too badly conditioned for the arithmetic (raise the regularisation, "
+        "or use float64), or an iterative solver with too few sweeps."
     )
     nonfinite_input = (
-        "The complementarity problem has a NaN or an infinity in N or q, or bounds that are NaN, crossed or both "
-        "infinite on one side. Look for a zero mass, a zero step size, or a state that has already diverged."
+        "The complementarity problem has a NaN or an infinity in N or q, or bounds that are NaN, crossed "
+        "or both infinite on one side. Look for a zero mass, a zero step size, or a state that has already "
+        "diverged."
     )
 
 
@@ -30,8 +33,8 @@ class STEP_RESULTS(MLCP_RESULTS):  # pyright: ignore
     """Why a step ended: everything the complementarity solver says, and what only a step can say."""
 
     nonfinite_velocity = (
-        "The step produced a velocity that is not finite. Check masses, inertias and the step size: "
-        "an unstable motion grows before it overflows, so look at the steps before."
+        "The step produced a velocity that is not finite. Check masses, inertias and the step size: an "
+        "unstable motion grows before it overflows, so look at the steps before."
     )
 
 
@@ -39,20 +42,22 @@ class ESTIMATE_RESULTS(STEP_RESULTS):  # pyright: ignore
     """Why an estimation ended."""
 
     iteration_limit = (
-        "The estimation reached its iteration limit before the cost settled. Look at the convergence plot: if the "
-        "cost still falls, resume with a larger `max_iterations`; if it oscillates, raise `noise_scale` or add substeps."
+        "The estimation reached its iteration limit before the cost settled. Look at the convergence plot: "
+        "if the cost still falls, resume with a larger `max_iterations`; if it oscillates, raise "
+        "`noise_scale` or add substeps."
     )
     no_progress = (
-        "No step of the estimation lowered the cost. Likely causes: a start too far off (use `restarts`, or a wider "
-        "`noise_scale` and `friction_speed` continuation), a wrong sign or unit in the recording, or a step size too "
-        "large for the motion."
+        "No step of the estimation lowered the cost. Likely causes: a start too far off (use `restarts`, "
+        "or a wider `noise_scale` and `friction_speed` continuation), a wrong sign or unit in the "
+        "recording, or a step size too large for the motion."
     )
     nonfinite = (
-        "The estimation met numbers that are not finite: the simulator diverged along the trajectory. Halve the step "
-        "size, and check the start values and bounds of the parameters."
+        "The estimation met numbers that are not finite: the simulator diverged along the trajectory. "
+        "Halve the step size, and check the start values and bounds of the parameters."
     )
     interrupted = "The estimation was interrupted; the last iterate was kept. Resume it with `--resume`."
     local_minimum = (
-        "The estimation converged, but the cost is far above what its noise levels explain: a local minimum or a model "
-        "that cannot explain the recording. Use `restarts`, and look at the residuals for the signal that does not fit."
+        "The estimation converged, but the cost is far above what its noise levels explain: a local "
+        "minimum or a model that cannot explain the recording. Use `restarts`, and look at the residuals "
+        "for the signal that does not fit."
     )

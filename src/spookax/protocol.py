@@ -81,3 +81,41 @@ class AbstractModel(eqx.Module):
     @abc.abstractmethod
     def tracking_gain(self, x: StateTree, p: Any, noise: Noise) -> Array:
         """Gain K of the tracking rollout at a planned state: w = w_planned + K (planned box-minus actual)."""
+
+
+class Transition(NamedTuple):
+    """What a transition x -> x+ says about itself when the step is read backwards."""
+
+    w: Float[Array, " m"]  # whitened noise that it needs
+    impulse: Float[Array, " r"]  # impulses of the model's stiff rows (joints)
+    hint: Float[Array, " h"]  # as `step` would have returned it
+
+
+class AbstractResidualModel(AbstractModel):
+    """A model whose noise can be read off a transition (as many noises as poses) and whose velocities follow from
+    poses, x+ being the pose of x moved along its own new velocity. The residual form of the estimator needs both.
+
+    The first half of a tangent vector moves the pose, the second half the velocity.
+    """
+
+    @abc.abstractmethod
+    def earlier(self, x: StateTree, p: Any) -> StateTree:
+        """The pose that x came from, one step back along its own velocity (which is kept)."""
+
+    @abc.abstractmethod
+    def joined(self, x: StateTree, x1: StateTree, p: Any) -> StateTree:
+        """x1 with the velocity that leads from the pose of x to its own in one step."""
+
+    @abc.abstractmethod
+    def transition(self, x: StateTree, x1: StateTree, p: Any, u: Array, noise: Noise) -> Transition:
+        """The step from x to x1 read backwards: w = 0 exactly when `step` without noise leads there.
+
+        Raises `ValueError` when the process noise has fewer components than the pose.
+        """
+
+    @abc.abstractmethod
+    def restore(self, x: StateTree, x1: StateTree, p: Any, u: Array, impulse: Float[Array, " r"]) -> StateTree:
+        """The state next to a planned x1 that obeys the stiff rows, under the body impulses that the plan needs.
+
+        `impulse`: what the plan takes the stiff rows to answer. Where x1 obeys the rows with it, x1 itself.
+        """

@@ -1,5 +1,6 @@
 """Problems for the tests, and the definition of a solution in plain numpy, independent of the package."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -12,7 +13,8 @@ FILE = json.loads((Path(__file__).parents[1] / "data" / "lcp_problems.json").rea
 
 
 def violation(N, q, lower, upper, x):
-    """Largest violation of the conditions, relative to the terms of each row and to those of the data. Batches.
+    """Largest violation of the conditions, relative to the terms of each row and to those of the data.
+    Batches.
 
     In extended precision: x outside its bounds; w of the wrong sign at a bound; w other than 0 between.
     """
@@ -68,3 +70,42 @@ def degenerate(rng, batch, n):
 
 def as_problem(*arrays, dtype=None) -> MLCP:
     return MLCP(*(jnp.asarray(a, dtype) for a in arrays))
+
+
+def by_enumeration(N, q, lower, upper):
+    """The solution of each P-matrix problem of a batch: try every one of the 3^n active sets, keep the best."""
+    batch, n = q.shape
+    best, least = np.zeros((batch, n)), np.full(batch, np.inf)
+    for held in itertools.product((0, 1, 2), repeat=n):  # free, lower, upper
+        held = np.array(held)
+        bound = np.where(held == 1, lower, upper)
+        possible = np.isfinite(np.where(held == 0, 0.0, bound)).all(axis=1)
+        K = np.where((held == 0)[None, :, None], N, np.eye(n))
+        x = np.linalg.solve(K, np.where(held == 0, -q, np.where(possible[:, None], bound, 0.0))[..., None])[
+            ..., 0
+        ]
+        outside = np.max(np.maximum(lower - x, x - upper), axis=1)
+        error = np.where(
+            possible & (outside < 1e-12), violation(N, q, lower, upper, np.clip(x, lower, upper)), np.inf
+        )
+        best, least = np.where((error < least)[:, None], x, best), np.minimum(error, least)
+    assert least.max() < 1e-10
+    return best
+
+
+def coupled_friction(rng, batch, contacts=4, directions=4, friction=0.5):
+    """A cube on a plane, one normal, four tangents and one slip row per corner: redundant, zero diagonal entries."""
+    corners = np.array([[x, y, -0.5] for x in (-0.5, 0.5) for y in (-0.5, 0.5)])[:contacts]
+    angle = 2 * np.pi * np.arange(directions) / directions
+    tangents = np.stack([np.cos(angle), np.sin(angle), np.zeros(directions)], axis=1)
+    pairs = [(r, np.array([0, 0, 1.0])) for r in corners] + [(r, d) for r in corners for d in tangents]
+    B = np.array([np.concatenate([d, np.cross(r, d)]) for r, d in pairs])  # gap and slip rates with (v, w)
+    A = B @ np.diag([1, 1, 1, 6, 6, 6]) @ B.T
+    E = np.kron(np.eye(contacts), np.ones((directions, 1)))
+    n, t = contacts, contacts * directions
+    M = np.zeros((2 * n + t, 2 * n + t))
+    M[: n + t, : n + t] = A + 1e-6 * np.diag(np.diag(A))
+    M[n : n + t, n + t :], M[n + t :, :n], M[n + t :, n : n + t] = E, friction * np.eye(n), -E.T
+    v = rng.normal(size=(batch, 6)) * [1, 1, 0.1, 0.1, 0.1, 0.3] - [0, 0, 0.3, 0, 0, 0]
+    q = np.concatenate([v @ B.T, np.zeros((batch, n))], axis=1)
+    return np.broadcast_to(M, (batch, *M.shape)), q, np.zeros_like(q), np.full_like(q, np.inf)

@@ -45,8 +45,10 @@ def estimate() -> dict[str, Any]:
             "process_density": 1.2e-5,
             "process_unit": "N m sqrt(s)",
             "kind": "joints",
-            "sensors": {"arm_encoder": 1.1e-3, "tip": 2.0e-3},
+            "sensors": {"arm_encoder": 1.1e-3, "tip": [2.0e-3, 2.0e-3, 3.0e-3]},
         },
+        "form": "simulator",
+        "step": 0.002,
         "convergence": [
             {
                 "iteration": i,
@@ -61,7 +63,7 @@ def estimate() -> dict[str, Any]:
             "gauge": [
                 {
                     "paths": ["bodies.arm.inertia.zz", "motors.drive.gain"],
-                    "message": "Only their ratio is seen in the motion. Fix one of them, or give it a prior.",
+                    "message": "Only the ratio of bodies.arm.inertia.zz and motors.drive.gain is seen.",
                 }
             ],
             "half_step": {
@@ -89,7 +91,7 @@ def _run(file: str, scale: float) -> dict[str, Any]:
         "duration": 20.0,
         "initial": {"shoulder": {"position": 0.1, "position_sd": 1e-3, "rate": -0.2, "rate_sd": 2e-2}},
         "offsets": {"arm_encoder": {"value": 0.05, "sd": 1e-3}},
-        "signals": {"arm_encoder": signal, "tip": signal | {"unit": "m"}},
+        "signals": {"arm_encoder": signal, "tip": signal | {"unit": "m, m, m"}},
     }
 
 
@@ -111,11 +113,11 @@ def states() -> dict[str, np.ndarray]:
             "measured/arm_encoder": measured[:, None],
             "estimated/arm_encoder": angle[:, None],
             "open_loop/arm_encoder": (angle + drift)[:, None],
-            "innovation/arm_encoder": (measured - angle)[:, None],
+            "innovation/arm_encoder": (measured - angle)[:, None] / 1.1e-3,
             "measured/tip": seen,
             "estimated/tip": point,
             "open_loop/tip": point + drift[:, None],
-            "innovation/tip": seen - point,
+            "innovation/tip": (seen - point) / 2e-3,
         }
         held |= {f"{run}/{key}": value for key, value in values.items()} | {f"{run}/time": time}
     return held

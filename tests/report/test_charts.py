@@ -5,7 +5,7 @@ from report.synthetic import estimate, states
 
 from spookax.report.charts import convergence_chart, correlation_chart, innovation_chart, signal_chart
 from spookax.report.content import bound_hit, innovation_rows, normalised_innovations
-from spookax.report.numbers import measured, number, percent, unit
+from spookax.report.numbers import levels, measured, number, percent, unit, with_sd
 from spookax.report.signals import Signal, signals
 from spookax.report.thin import thin
 
@@ -125,15 +125,15 @@ def test_normal_innovations_fill_the_normal_density(rng):
     x = np.array(bars["x"])
     np.testing.assert_allclose(bars["y"], np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), atol=0.02)
     assert line["name"] == "normal"
-    (row,) = innovation_rows({"run": [a_signal(innovation=innovation[50:])]}, {"encoder": 0.01})
-    assert (row.rms, row.sensor_sd) == ("3 rad", "0.01 rad")
+    (row,) = innovation_rows({"run": [a_signal(innovation=innovation[50:])]})
+    assert row.rms == "3"
     assert abs(float(row.correlation)) <= 0.01
     assert 0.2 < float(row.outliers.removesuffix(" %")) < 0.35
 
 
 def test_correlated_innovations_are_seen(rng):
     walk = np.convolve(rng.standard_normal(10_000), [1.0, 1.0])  # neighbours share half their variance
-    (row,) = innovation_rows({"run": [a_signal(innovation=walk)]}, {})
+    (row,) = innovation_rows({"run": [a_signal(innovation=walk)]})
     assert float(row.correlation) == pytest.approx(0.5, abs=0.05)
 
 
@@ -141,7 +141,7 @@ def test_correlated_innovations_are_seen(rng):
 def test_innovations_that_say_nothing_are_left_out(innovation):
     runs = {"run": [a_signal(innovation=innovation)]}
     assert innovation_chart(normalised_innovations(runs)) is None
-    assert innovation_rows(runs, {}) == []
+    assert innovation_rows(runs) == []
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,10 @@ def test_numbers_read_well():
     assert measured(1.23456789, 0.00012) == "1.23457"
     assert measured(1.23456789, None) == "1.235"
     assert measured(0.0, 1.0) == "0"
+    assert with_sd(1.23456789, 0.00012) == "1.23457 ± 0.00012"
+    assert with_sd(0.5, None) == "0.5"
+    assert levels([1.0, 1.0, 2.0]) == "1, 2"
+    assert levels(1.0) == "1"
     assert percent(0.04567) == "4.57 %"
     assert unit("kg m^2") == "kg m²"
     assert unit("1") == unit(None) == ""

@@ -10,7 +10,9 @@ import plotly.graph_objects as go
 import pytest
 from report.synthetic import PATHS, estimate, states
 
+from spookax._results import ESTIMATE_RESULTS
 from spookax.report import write_report
+from spookax.report.content import STATUS
 
 
 class Page(HTMLParser):
@@ -130,19 +132,25 @@ def test_the_status_is_told_in_words(page, tmp_path):
     stopped = report(tmp_path, changed(status="stopped", message="Interrupted by the user."), {})
     assert "was stopped before it converged" in stopped.text
     assert "Interrupted by the user." in stopped.text
-    assert "status “no_progress”" in report(tmp_path, changed(status="no_progress"), {}).text
+    assert "status “odd”" in report(tmp_path, changed(status="odd"), {}).text
+
+
+def test_statuses_are_those_of_the_estimation():
+    for status in set(STATUS) - {"converged", "stopped", "failed"}:
+        assert hasattr(ESTIMATE_RESULTS, status)
 
 
 def test_warnings_name_what_limits_the_result(page):
+    shown = re.sub(r"\s+", " ", page.text)
     for text in (
-        "Known up to a common factor: bodies.arm.inertia.zz, motors.drive.gain. Only their ratio",
+        "Not determined: Only the ratio of bodies.arm.inertia.zz and motors.drive.gain is seen.",
         "On a bound: joints.shoulder.friction.coulomb. It lies on its lower bound, 0 N m;",
         "Biased by the time step: bodies.arm.inertia.zz. Half the time step moves it by 4.2",
         "Strongly correlated: bodies.arm.inertia.zz, motors.drive.gain. Correlation 0.982",
         "Poorly determined: joints.elbow.friction.viscous.",
     ):
-        assert text in re.sub(r"\s+", " ", page.text).replace(" .", ".")
-    assert "Biased by the time step: tilt.x" not in page.text
+        assert text in shown
+    assert "Biased by the time step: tilt.x" not in shown
 
 
 def test_a_good_result_has_no_warnings(tmp_path):
@@ -168,6 +176,10 @@ def test_runs_noise_and_provenance_are_listed(page):
     ]
     assert page.row("jaxlib") == ["jaxlib", "0.7.0"]
     assert page.row("furuta.yaml") == ["furuta.yaml", "cd" * 32]
+    rows = [row for table in page.tables for row in table]
+    assert ["tip", "m", "0.001", "0.02", "4 %", "–"] in rows
+    assert ["tip", "0.002, 0.003", "m"] in rows
+    assert page.row("time step [s]") == ["time step [s]", "0.002"]
     assert "shoulder 0.1 ± 0.001" in page.text
 
 
@@ -180,11 +192,13 @@ def test_names_are_shown_as_they_are(page):
 def test_names_cannot_break_out_of_a_script(tmp_path):
     name = "</script><script>alert(1)</script>"
     run = estimate()["runs"]["train"]
-    held = {key.replace("train", name): value for key, value in states().items() if key.startswith("train")}
-    page = report(tmp_path, changed(study=name, runs={name: run}), held)
+    held = {f"{name}/time": np.arange(9.0), f"{name}/measured/{name}": np.arange(9.0)}
+    correlation = {"paths": [name, "other"], "matrix": [[1.0, 0.5], [0.5, 1.0]]}
+    page = report(tmp_path, changed(study=name, runs={name: run}, correlation=correlation), held)
     assert "<script>alert" not in page.html
     assert page.text.count(name) >= 3
-    assert len(page.figures) == 4 + 3
+    assert name in page.figures["signal-0-0"]["layout"]["annotations"][0]["text"]
+    assert page.figures["correlation"]["layout"]["xaxis"]["ticktext"][0] == name
 
 
 def test_a_failed_identification_has_a_report(tmp_path):

@@ -151,7 +151,9 @@ def test_all_of_the_motion_fits_into_the_picture(scene, motion):
 
 def test_names_cannot_break_out_of_the_page(scene):
     name = '</title></script><script>alert("x")</script>'
-    html = view(scene.model_copy(update={"name": name})).html
+    renamed = {"name": name, "bodies": {name: scene.bodies["cart"]}, "joints": {}, "initial": {}}
+    html = view(scene.model_copy(update=renamed)).html
+    assert f"/scene/{name}/box_0" in of_type(html, "set_object")
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert" in html
 

@@ -1,4 +1,4 @@
-"""Mixed linear complementarity problems: data, solvers that say why they stopped, and one derivative. No physics."""
+"""Mixed linear complementarity problems as data, solvers that say why they stopped, and one derivative."""
 
 from .active_set import active_set as active_set
 from .active_set import active_set_solve as active_set_solve

@@ -44,23 +44,27 @@ class _Path(NamedTuple):
 
 
 def follow_path(
-    problem: MLCP, covering: Float[Array, " n"], at_upper: Bool[Array, " n"], max_pivots: int, smallest_pivot: float
+    problem: MLCP,
+    covering: Float[Array, " n"],
+    at_upper: Bool[Array, " n"],
+    max_pivots: Int[Array, ""],
+    smallest_pivot: float,
 ) -> Outcome:
     """Solve by Lemke's method.
 
-    With w = N x + q + t d the point "all x on a bound" is a solution while t is large, if d_i > 0 at a lower and
-    d_i < 0 at an upper bound. The path of solutions is followed from there; where t = 0 the problem is solved. On
-    the path either x_i or w_i of each row is basic, except for one row, where both are nonbasic and one of them
-    moves ("entering"). When a basic variable or the entering one meets a bound, its partner moves next.
-    Two-sided bounds thus need no extra rows, infinite ones are never met, and rows that are free from both sides are
-    basic from the start and stay so.
+    With w = N x + q + t d the point "all x on a bound" is a solution while t is large, if d_i > 0 at a lower
+    and d_i < 0 at an upper bound. The path of solutions is followed from there; where t = 0 the problem is
+    solved. On the path either x_i or w_i of each row is basic, except for one row, where both are nonbasic
+    and one of them moves ("entering"). When a basic variable or the entering one meets a bound, its partner
+    moves next. Two-sided bounds thus need no extra rows, infinite ones are never met, and rows that are free
+    from both sides are basic from the start and stay so.
 
     **Arguments:**
 
     - `problem`: should be scaled to N_ii = 1.
     - `covering`: |d|. Generic numbers make ties, and with them cycles, improbable.
     - `at_upper`: for rows with two finite bounds, which one to start from. Ignored for the other rows.
-    - `max_pivots`: moves from bound to bound count as well.
+    - `max_pivots`: moves from bound to bound count as well. 0: stay at the start.
     - `smallest_pivot`: smaller entries of a column count as zero, relative to its largest entry and to 1.
     """
     n = problem.q.shape[0]
@@ -69,15 +73,17 @@ def follow_path(
     free = jnp.isinf(lower) & jnp.isinf(upper)
     fixed = lower >= upper  # any w will do
 
-    # Basic y = (x_i on free rows, w_i on the others), nonbasic the partners. K has the free rows of N and otherwise
-    # those of the identity: the partners are K x + const, hence x = K^-1 (partners - const), w = N x + q.
+    # Basic y = (x_i on free rows, w_i on the others), nonbasic the partners. K has the free rows of N and
+    # otherwise those of the identity: the partners are K x + const, hence x = K^-1 (partners - const), w = N
+    # x + q.
     rhs = jnp.where(free, -problem.q, jnp.where(at_upper, upper, lower))
     columns = active_set_solve(problem.N, free, jnp.append(jnp.eye(n, dtype=rhs.dtype), rhs[:, None], axis=1))
     K_inverse, x = columns[:, :n], columns[:, n]
     T = jnp.where(free[:, None], K_inverse, problem.N @ K_inverse)
     value = jnp.where(free, x, problem.slack(x))
 
-    # In units of x and w in which all w are just feasible at t = 1. From there t moves down to 0 or until a w stops it.
+    # In units of x and w in which all w are just feasible at t = 1. From there t moves down to 0 or until a w
+    # stops it.
     d = jnp.where(free | fixed, 0.0, jnp.where(at_upper, -covering, covering))
     unit = jnp.max(jnp.where(d == 0, 0.0, -value / jnp.where(d == 0, 1.0, d)))
     unit = jnp.where(unit > 0, unit, 1.0)
@@ -91,7 +97,7 @@ def follow_path(
         high=jnp.where(free | fixed | ~at_upper, jnp.inf, 0.0),
         entering=jnp.int32(2 * n),
         upwards=jnp.asarray(False),
-        status=jnp.int32(RUNNING),
+        status=jnp.where(max_pivots > 0, RUNNING, LIMIT).astype(jnp.int32),
         pivots=jnp.int32(0),
     )
     path = jax.lax.while_loop(
@@ -104,7 +110,7 @@ def follow_path(
     return Outcome(free, jnp.any(held_at_upper, axis=0), path.status, path.pivots)
 
 
-def _pivot(path: _Path, lower: Array, upper: Array, max_pivots: int, smallest_pivot: float) -> _Path:
+def _pivot(path: _Path, lower: Array, upper: Array, max_pivots: Array, smallest_pivot: float) -> _Path:
     """Move the entering variable until something meets a bound, and exchange the two."""
     n = lower.shape[0]
     pair = path.entering % n
@@ -124,7 +130,9 @@ def _pivot(path: _Path, lower: Array, upper: Array, max_pivots: int, smallest_pi
     nearest = jnp.min(distance)
     # Where t has all but vanished it leaves, even if others tie with it or come first by rounding.
     reach = jnp.minimum(nearest, own)
-    vanishes = path.value + rate * jnp.where(jnp.isfinite(reach), reach, 0.0) <= 1e3 * jnp.finfo(lower.dtype).eps
+    vanishes = (
+        path.value + rate * jnp.where(jnp.isfinite(reach), reach, 0.0) <= 1e3 * jnp.finfo(lower.dtype).eps
+    )
     t_vanishes = (path.rows == 2 * n) & moves & (rate < 0) & vanishes
     t_leaves = jnp.any(t_vanishes)
     r = jnp.argmax(jnp.where(t_leaves, t_vanishes, distance == nearest))

@@ -18,8 +18,8 @@ def active_set(
 ) -> Bool[Array, " n"]:
     """Rows that are free (w = 0) rather than held at a bound: lower <= y <= upper with y = x - w / diagonal.
 
-    A tie (x on a bound and w = 0) counts as free, everywhere in the package. `tie` widens the bounds by what rounding
-    can do to y, in the units of x. A row whose bounds are equal cannot move and is never free.
+    A tie (x on a bound and w = 0) counts as free, everywhere in the package. `tie` widens the bounds by what
+    rounding can do to y, in the units of x. A row whose bounds are equal cannot move and is never free.
     """
     move = w / diagonal
     return (move <= x - lower + tie) & (move >= x - upper - tie) & (lower < upper)
@@ -28,8 +28,8 @@ def active_set(
 class ActiveSetSystem(eqx.Module):
     """The equations (N x)_i = rhs_i on the free rows, x_i = rhs_i on the others, factored once.
 
-    One system of full size, so shapes do not depend on the active set. Rounding is independent of the units of the
-    rows. If N is singular on the free rows solutions are large but finite.
+    One system of full size, so shapes do not depend on the active set. Rounding is independent of the units
+    of the rows. If N is singular on the free rows solutions are large but finite.
     """
 
     K: Float[Array, "n n"]
@@ -44,7 +44,9 @@ class ActiveSetSystem(eqx.Module):
         size = jnp.abs(jnp.diagonal(N))
         size = jnp.where(size > 0, size, jnp.max(jnp.abs(N), axis=1))
         self.D = jax.lax.stop_gradient(1 / jnp.sqrt(jnp.where(size > 0, size, 1.0)))
-        self.K = jnp.where(free[:, None], self.D[:, None] * N * self.D[None, :], jnp.eye(N.shape[0], dtype=N.dtype))
+        self.K = jnp.where(
+            free[:, None], self.D[:, None] * N * self.D[None, :], jnp.eye(N.shape[0], dtype=N.dtype)
+        )
         self.free = free
         smallest_pivot = 0.01 * float(jnp.finfo(N.dtype).eps)
         self.factor = small.lu(jax.lax.stop_gradient(self.K), pivot=pivot, smallest_pivot=smallest_pivot)
@@ -57,7 +59,9 @@ class ActiveSetSystem(eqx.Module):
         return jnp.where(free, x, columns).reshape(rhs.shape)
 
 
-def active_set_solve(N: Float[Array, "n n"], free: Bool[Array, " n"], rhs: Array, *, pivot: bool = True) -> Array:
+def active_set_solve(
+    N: Float[Array, "n n"], free: Bool[Array, " n"], rhs: Array, *, pivot: bool = True
+) -> Array:
     """x with (N x)_i = rhs_i on the free rows and x_i = rhs_i on the others (`ActiveSetSystem`).
 
     Derivatives in `N` and `rhs`, forward and reverse, use the same factors. `rhs` is `(n,)` or `(n, m)`.

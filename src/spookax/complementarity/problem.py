@@ -14,8 +14,9 @@ class MLCP(eqx.Module):
 
         lower <= x <= upper,   w >= 0 where x = lower,   w <= 0 where x = upper,   w = 0 between.
 
-    Bounds may be infinite, on one side or both. If every principal minor of N is positive (for example if N is
-    positive definite, symmetric or not) there is exactly one solution for every q and every pair of bounds.
+    Bounds may be infinite, on one side or both. If every principal minor of N is positive (for example if N
+    is positive definite, symmetric or not) there is exactly one solution for every q and every pair of
+    bounds.
 
     Units: [w] = [q]; x and w of a row may have any units, N_ij has those of w_i / x_j. All measures below are
     relative and do not change with the units of the rows.
@@ -31,7 +32,7 @@ class MLCP(eqx.Module):
         return self.N @ x + self.q
 
     def diagonal(self) -> Float[Array, " n"]:
-        """Positive numbers in the units of w_i / x_i: N_ii, or the largest entry of the row where N_ii is not positive."""
+        """Positive numbers in the units of w_i / x_i: N_ii, or, if not positive, the row's largest entry."""
         diagonal, largest = jnp.diagonal(self.N), jnp.max(jnp.abs(self.N), axis=1)
         diagonal = jnp.where(diagonal > jnp.finfo(diagonal.dtype).eps * largest, diagonal, largest)
         return jnp.where(diagonal > 0, diagonal, 1.0)
@@ -39,9 +40,10 @@ class MLCP(eqx.Module):
     def scale(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """What errors of a solution are measured with, row by row, in the units of x.
 
-        That is |x| + (|N| |x| + |q|) / diagonal, the size of the numbers that make up w, so that rounding is about eps.
-        Where x runs far off, as when N is singular on the free rows, this would forgive everything; so it is not more
-        than 256 times the largest q, including N times the x that are on their bounds, in units that make N_ii = 1.
+        That is |x| + (|N| |x| + |q|) / diagonal, the size of the numbers that make up w, so that rounding is
+        about eps. Where x runs far off, as when N is singular on the free rows, this would forgive
+        everything; so it is not more than 256 times the largest q, including N times the x that are on their
+        bounds, in units that make N_ii = 1.
         """
         diagonal = self.diagonal()
         held = jnp.where((x == self.lower) | (x == self.upper), x, 0.0)
@@ -52,11 +54,12 @@ class MLCP(eqx.Module):
     def natural_residual(self, x: Float[Array, " n"]) -> Float[Array, ""]:
         """Largest |x - clip(x - w / diagonal, lower, upper)| / scale. [-]
 
-        Zero exactly at a solution. About eps is what rounding allows; a value r says that x solves a problem whose N and
-        q differ by about r, entry by entry.
+        Zero exactly at a solution. About eps is what rounding allows; a value r says that x solves a problem
+        whose N and q differ by about r, entry by entry.
         """
         w, scale = self.slack(x), self.scale(x)
-        error = jnp.abs(jnp.clip(w / self.diagonal(), x - self.upper, x - self.lower))  # the same, without cancellation
+        # The same without cancellation: x - clip(x - m, lower, upper) = clip(m, x - upper, x - lower).
+        error = jnp.abs(jnp.clip(w / self.diagonal(), x - self.upper, x - self.lower))
         residual = jnp.max(error / jnp.where(scale > 0, scale, 1.0))
         # Said explicitly, because XLA's maximum on CPUs may ignore a NaN.
         return jnp.where(jnp.all(jnp.isfinite(w) & jnp.isfinite(scale)), residual, jnp.inf)
@@ -79,14 +82,14 @@ class MLCP(eqx.Module):
 
 
 class Solution(eqx.Module):
-    """What a solver returns. `x` and `w` are finite even where `result` says that they are no solution."""
+    """What a solver returns. `x` is finite even where `result` says that it is no solution."""
 
     x: Float[Array, " n"]
     w: Float[Array, " n"]
     """N x + q."""
     result: MLCP_RESULTS
     pivots: Int[Array, ""]
-    """Pivots or sweeps; 0 when the guess already had the right active set."""
+    """Pivots and sweeps; 0 when the active set was guessed."""
     residual: Float[Array, ""]
     """`MLCP.natural_residual(x)`. [-]"""
 

@@ -9,7 +9,7 @@ from .._results import MLCP_RESULTS
 from .problem import MLCP, AbstractMLCPSolver, Solution
 
 
-def projected_sweeps(problem: MLCP, x: Float[Array, " n"], sweeps: int) -> Float[Array, " n"]:
+def projected_sweeps(problem: MLCP, x: Float[Array, " n"], sweeps: Array | int) -> Float[Array, " n"]:
     """`sweeps` times, row after row: x_i <- clip(x_i - (N x + q)_i / N_ii, lower_i, upper_i)."""
     diagonal = problem.diagonal()
 
@@ -24,8 +24,8 @@ def projected_sweeps(problem: MLCP, x: Float[Array, " n"], sweeps: int) -> Float
 
 
 class ProjectedGaussSeidel(AbstractMLCPSolver):
-    """Converges for symmetric positive semidefinite N, linearly, slowly if N is badly conditioned; every lane of a
-    batch takes the same time. Non-symmetric N: converges if the diagonal dominates.
+    """Converges for symmetric positive semidefinite N, linearly, slowly if N is badly conditioned; every lane
+    of a batch takes the same time. Non-symmetric N: converges if the diagonal dominates.
 
     **Arguments:**
 

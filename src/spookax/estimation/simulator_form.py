@@ -31,6 +31,7 @@ from ..protocol import AbstractModel, Noise, Samples
 from .linearise import Linearised, Path, after, before, linearise, residuals
 from .sweeps import Filtered, adjoint_smoother, covariance_filter, reduced
 
+_SETTLED = 1e-4  # a step is over when it would move the parameters by less than a hundredth of their sd
 _TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
 
 
@@ -188,7 +189,7 @@ def log_det_gradient(
         moved = z + eps * direction
         lin = linearise(model, moved, noise, path, samples)
         P0, Y0 = initial_covariance(model, moved, jax.tree.map(lambda a: a[0], path.x), sd)
-        return covariance_filter(lin, path.w, Y0[:, :0], P0)._replace().log_det
+        return covariance_filter(lin._replace(C=lin.C[..., :0], D=lin.D[..., :0]), path.w, Y0[:, :0], P0).log_det
 
     return (jax.lax.map(at, jnp.eye(count, z.shape[0], dtype=z.dtype)) - base) / (2 * eps)
 
@@ -331,26 +332,31 @@ class Estimator:
             new, new_value = self._try(stage, it, linear, d, alpha)
             gain = (value + float(extra @ it.z)) - (new_value + float(extra @ new.z))
             moved = alpha * float(jnp.max(jnp.abs(d))) if d.size else 0.0
-            if np.isfinite(new_value) and gain >= -1e-9 * abs(value):
+            settled = abs(gain) < s.tolerance * abs(value) and float(d @ linear.N @ d) < _SETTLED
+            if np.isfinite(new_value) and gain >= 0:
                 small_steps = small_steps + 1 if gain < s.tolerance * abs(value) else 0
                 it, value = new, new_value
                 damping, alpha = max(damping / 10, 1e-9), min(1.0, 2 * alpha)
                 linear = self.linear(stage, it)
                 self.iterate = it
-                self._say(number, used, value, moved, damping)
-                if small_steps >= (2 if last else 1):
-                    if pending:
-                        extra, pending, small_steps = self._gradient(stage, it, linear), False, 0
-                        continue
-                    result = ESTIMATE_RESULTS.successful
-                    break
             else:
                 damping, alpha = min(damping * 10, 1e6), alpha / 2
-                self._say(number, used, value, moved, damping)
-                if alpha < 1e-3:
-                    result = ESTIMATE_RESULTS.successful if small_steps else ESTIMATE_RESULTS.no_progress
+            self._say(number, used, value, moved, damping)
+            if settled or small_steps >= 2 or (small_steps and not last):
+                if not pending:
+                    result = ESTIMATE_RESULTS.successful
                     break
+                extra, pending, small_steps = self._gradient(stage, it, linear), False, 0
+                damping, alpha = 1e-9, 1.0
+            elif alpha < 1e-3:
+                result = ESTIMATE_RESULTS.no_progress
+                break
         return it, value, linear, result, used
+
+    def snapshot(self, stage: Stage, it: Iterate) -> Fit:
+        """A fit of an iterate that did not converge (interrupted)."""
+        linear = self.linear(stage, it)
+        return self._finish(stage, it, self.cost(stage, it), linear, ESTIMATE_RESULTS.interrupted, len(self.history))
 
     def _finish(self, stage: Stage, it: Iterate, value: float, linear: _Linear, result, used: int) -> Fit:
         p = self.problem

@@ -66,7 +66,7 @@ def covariance_filter(
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(L)))
         return (mY1, (P1 + P1.T) / 2), (mY, P, K, innovation, Fi, log_det)
 
-    first = jnp.concatenate([jnp.zeros_like(Y0[:, :1]), Y0], axis=1)
+    first = jnp.concatenate([jnp.zeros((Y0.shape[0], 1), dtype=Y0.dtype), Y0], axis=1)
     C_Bw = jnp.concatenate([-Bw[..., None], lin.C], axis=-1)
     D_e = jnp.concatenate([-(lin.e + Jw)[..., None], lin.D], axis=-1)
     _, (mY, P, K, nuS, Fi, log_det) = jax.lax.scan(forward, (first, P0), (lin.A, C_Bw, lin.H, D_e, BB, BJ, JJ))
@@ -117,16 +117,16 @@ def smoothed_covariance(lin: Linearised, f: Filtered, cov_z: Float[Array, "p p"]
 
     def back(carry, step):
         N, T = carry
-        A, H, K, Fi_S, S, nu_scale = step
+        A, H, K, Fi_S, FiH = step
         AKH = A - K @ H
-        N1 = AKH.T @ N @ AKH + H.T @ nu_scale
+        N1 = AKH.T @ N @ AKH + H.T @ FiH
         T1 = A.T @ T + H.T @ (Fi_S - K.T @ T)
         return (N1, T1), (N1, T1)
 
     n, p = f.Y.shape[1:]
     HF = jax.vmap(_whiten_H)(lin, f)
     start = (jnp.zeros((n, n), f.P.dtype), jnp.zeros((n, p), f.P.dtype))
-    _, (N, T) = jax.lax.scan(back, start, (lin.A, lin.H, f.K, f.Fi_S, f.S, HF), reverse=True)
+    _, (N, T) = jax.lax.scan(back, start, (lin.A, lin.H, f.K, f.Fi_S, HF), reverse=True)
     side = f.Y + f.P @ T
     return f.P - f.P @ N @ f.P + side @ cov_z @ jnp.swapaxes(side, 1, 2)
 

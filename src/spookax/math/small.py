@@ -1,11 +1,13 @@
 """Dense linear algebra for small matrices inside `jit`, `scan` and `vmap`, without LAPACK.
 
-XLA on a CPU with few cores can hang in programs that combine batched LAPACK calls with scans, and a LAPACK call
-costs more than the arithmetic when n is about 1 to 50. Everything here is plain array code: unrolled for
-n <= 2 and a loop of fixed length above (measured: unrolling further is slower to compile and no faster to run).
+XLA on a CPU with few cores can hang in programs that combine batched LAPACK calls with scans, and a LAPACK
+call costs more than the arithmetic when n is about 1 to 50. Everything here is plain array code: unrolled for
+n <= 2 and a loop of fixed length above (measured: unrolling further is slower to compile and no faster to
+run).
 
-`A` is always `(n, n)` and `B` is `(n,)` or `(n, m)`; batches by `jax.vmap`. Every function has a first and second
-derivative, forward and reverse. Nothing raises: a singular matrix gives infinite or NaN values, as in LAPACK.
+`A` is always `(n, n)` and `B` is `(n,)` or `(n, m)`; batches by `jax.vmap`. Every function but `lu` has a first and
+second derivative, forward and reverse. Nothing raises: a singular matrix gives infinite or NaN values, as in
+LAPACK.
 """
 
 from collections.abc import Callable
@@ -20,7 +22,9 @@ _UNROLLED = 2
 _Carry = TypeVar("_Carry")
 
 
-def _for_each(n: int, body: Callable[[Any, _Carry], _Carry], carry: _Carry, *, backwards: bool = False) -> _Carry:
+def _for_each(
+    n: int, body: Callable[[Any, _Carry], _Carry], carry: _Carry, *, backwards: bool = False
+) -> _Carry:
     """`carry = body(k, carry)` for k = 0..n-1, or n-1..0."""
     if n <= _UNROLLED:
         for k in range(n):
@@ -40,7 +44,7 @@ def _above(T: Array, k: Any) -> Array:
 
 
 def _substitute(T: Array, B: Array, *, lower: bool, unit_diagonal: bool) -> Array:
-    """Forward (lower) or backward (upper) substitution with the triangle of `T`; the other triangle is not read."""
+    """Forward (lower) or backward (upper) substitution with the triangle of `T`, reading only that."""
     rows = jnp.arange(T.shape[0])
     off_diagonal = _below if lower else _above
 
@@ -79,7 +83,7 @@ def solve_upper(U: Float[Array, "n n"], B: Array, *, unit_diagonal: bool = False
 class LU(eqx.Module):
     """Factors of `A[permutation] = L U`, to be used for many right-hand sides.
 
-    Differentiating through the factors is possible but slow; `solve_with` takes the derivative from `A` itself.
+    Without a derivative: `solve_with` takes it from `A` itself.
     """
 
     factors: Float[Array, "n n"]
@@ -97,21 +101,18 @@ class LU(eqx.Module):
         Y = _substitute(self.factors.T, Y, lower=False, unit_diagonal=True)
         return jnp.zeros_like(Y).at[self.permutation].set(Y)
 
-    def log_abs_det(self) -> Float[Array, ""]:
-        """`log |det A|`."""
-        return jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.factors))))
-
 
 def lu(A: Float[Array, "n n"], *, pivot: bool = True, smallest_pivot: float = 0.0) -> LU:
     """Gaussian elimination.
 
     **Arguments:**
 
-    - `pivot`: exchange rows so that the largest entry of each column is the pivot. Without it the cost is about a
-      third and rounding does not depend on the units of rows and columns; safe for positive definite matrices,
-      also non-symmetric ones with a moderate skew part.
-    - `smallest_pivot`: a pivot of smaller size is replaced by this number, so that a singular matrix gives large
-      finite solutions instead of infinite ones. In the units of `A`: scale it first. 0 leaves every pivot.
+    - `pivot`: exchange rows so that the largest entry of each column is the pivot. Without it the cost is
+      about a third and rounding does not depend on the units of rows and columns; safe for positive definite
+      matrices, also non-symmetric ones with a moderate skew part.
+    - `smallest_pivot`: a pivot of smaller size is replaced by this number, so that a singular matrix gives
+      large finite solutions instead of infinite ones. In the units of `A`: scale it first. 0 leaves every
+      pivot.
     """
     n = A.shape[0]
     rows = jnp.arange(n)
@@ -123,7 +124,9 @@ def lu(A: Float[Array, "n n"], *, pivot: bool = True, smallest_pivot: float = 0.
             exchanged = jnp.where(rows == k, p, jnp.where(rows == p, k, rows))
             A, permutation = A[exchanged], permutation[exchanged]
         if smallest_pivot > 0.0:
-            A = jnp.where((jnp.abs(A) < smallest_pivot) & (rows[:, None] == k) & (rows[None, :] == k), smallest_pivot, A)
+            A = jnp.where(
+                (jnp.abs(A) < smallest_pivot) & (rows[:, None] == k) & (rows[None, :] == k), smallest_pivot, A
+            )
         multipliers = _below(A, k) / A[k, k]
         A = A - multipliers[:, None] * jnp.where(rows > k, A[k], 0.0)[None, :]
         return jnp.where((rows[:, None] > k) & (rows[None, :] == k), multipliers[:, None], A), permutation
@@ -132,7 +135,7 @@ def lu(A: Float[Array, "n n"], *, pivot: bool = True, smallest_pivot: float = 0.
 
 
 def solve_with(factor: LU, A: Float[Array, "n n"], B: Array) -> Array:
-    """`X` with `A X = B`, from factors of the same `A`; derivatives and their transposes use the same factors."""
+    """`X` with `A X = B`, from factors of the same `A`; derivatives, forward and reverse, use them too."""
     factor = jax.lax.stop_gradient(factor)
     return jax.lax.custom_linear_solve(
         lambda x: A @ x, B, lambda _, b: factor.solve(b), lambda _, b: factor.solve_transposed(b)
@@ -145,8 +148,21 @@ def solve(A: Float[Array, "n n"], B: Array, *, pivot: bool = True, smallest_pivo
 
 
 @jax.custom_jvp
+def log_abs_det(A: Float[Array, "n n"]) -> Float[Array, ""]:
+    """`log |det A|`; -inf for a singular matrix."""
+    return jnp.sum(jnp.log(jnp.abs(jnp.diagonal(lu(A).factors))))
+
+
+@log_abs_det.defjvp
+def _log_abs_det_jvp(primals, tangents):
+    # (log |det A|)' = tr(A^-1 A').
+    (A,), (A_dot,) = primals, tangents
+    return log_abs_det(A), jnp.trace(solve(A, A_dot))
+
+
+@jax.custom_jvp
 def cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Lower triangular `L` with `L L^T = A`. Reads the lower triangle only; NaN if `A` is not positive definite."""
+    """Lower `L` with `L L^T = A`; NaN if `A` is not positive definite. Reads the lower triangle only."""
     n = A.shape[0]
     rows = jnp.arange(n)
 
@@ -160,8 +176,8 @@ def cholesky(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 @cholesky.defjvp
 def _cholesky_jvp(primals, tangents):
-    # A = L L^T. With ' for a tangent:  L^-1 A' L^-T = L^-1 L' + (L^-1 L')^T,  and L^-1 L' is lower triangular, so it
-    # is the lower triangle of the left side with half its diagonal.
+    # A = L L^T. With ' for a tangent:  L^-1 A' L^-T = L^-1 L' + (L^-1 L')^T,  and L^-1 L' is lower
+    # triangular, so it is the lower triangle of the left side with half its diagonal.
     (A,), (A_dot,) = primals, tangents
     L = cholesky(A)
     A_dot = jnp.tril(A_dot) + jnp.tril(A_dot, -1).T

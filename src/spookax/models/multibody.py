@@ -17,8 +17,10 @@ from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, Solution
 from ..constraints import Prepared, assemble, axes, frames, prepare
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation, small
-from ..protocol import AbstractModel, Noise
+from ..protocol import AbstractResidualModel, Noise, Transition
 from ..stepping import saddle, start, step
+from ..stepping.inverse import multipliers
+from ..stepping.spook import advance
 from ..system import Params, State, System
 from .parameters import ParameterMap
 
@@ -65,7 +67,7 @@ class Prep(eqx.Module):
     offset: Float[Array, " channels"]
 
 
-class Multibody(AbstractModel):
+class Multibody(AbstractResidualModel):
     """A scene, its unknowns (shared, then those of one recording) and its noise."""
 
     system: System = eqx.field(static=True)
@@ -74,6 +76,7 @@ class Multibody(AbstractModel):
     own: ParameterMap = eqx.field(static=True)  # unknowns of a recording: sensor offsets
     noise: ProcessNoise = eqx.field(static=True)
     sensors: tuple[int, ...] = eqx.field(static=True)  # sensors of the recording, in channel order
+    followed: tuple[bool, ...] = eqx.field(static=True)  # axes that a tracking rollout holds to the plan
     tangent_size: int = eqx.field(static=True)
     noise_size: int = eqx.field(static=True)
     num_channels: int = eqx.field(static=True)
@@ -86,9 +89,11 @@ class Multibody(AbstractModel):
         own: ParameterMap,
         noise: ProcessNoise,
         sensors: tuple[int, ...],
+        followed: tuple[bool, ...] | None = None,
     ):
         self.system, self.params, self.shared, self.own, self.noise = system, params, shared, own, noise
         self.sensors = sensors
+        self.followed = followed or (True,) * len(system.axes)
         self.tangent_size = 12 * system.num_bodies
         self.noise_size = noise.size(system)
         self.num_channels = sum(system.sensors[i].size for i in sensors)
@@ -179,6 +184,10 @@ class Multibody(AbstractModel):
         state = self.engine_state(x, p.com)
         N = self.axis_compliance(state, p)
         rows = self._axis_rows(state, p)
+        if not all(self.followed):
+            mask = jnp.array(self.followed)
+            N = jnp.where(mask[:, None] & mask, N, jnp.diag(jnp.diagonal(N)))
+            rows = jnp.where(mask[:, None], rows, 0.0)
         return small.solve(N, jnp.concatenate([0.3 / h * rows, rows], axis=1)) / scale
 
     def _axis_rows(self, state: State, p: Prep) -> Float[Array, "axes half"]:
@@ -206,6 +215,45 @@ class Multibody(AbstractModel):
         zero = [jnp.zeros((a.shape[0], len(system.axes)), dtype=a.dtype) for a in rows.a]
         v, _ = saddle.solve(system, lu, columns, zero)
         return jax.vmap(lambda c: axes.rates(system, rows.b_A, rows.b_B, c), in_axes=-1, out_axes=-1)(v)
+
+    # --- the same step read backwards
+
+    def earlier(self, x: BodyState, p: Prep) -> BodyState:
+        return self.body_state(self.engine_state(x, p.com).moved(-p.engine.params.step), p.com)
+
+    def joined(self, x: BodyState, x1: BodyState, p: Prep) -> BodyState:
+        h = p.engine.params.step
+        now, after = self.engine_state(x, p.com), self.engine_state(x1, p.com)
+        w = jax.vmap(rotation.minus)(after.e, now.e) / h
+        after = eqx.tree_at(lambda s: (s.v, s.w), after, ((after.r - now.r) / h, w))
+        return self.body_state(after, p.com)
+
+    def transition(self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise) -> Transition:
+        """Inverse dynamics, in units of the noise."""
+        if self.noise.kind != "bodies":
+            raise ValueError(
+                "the residual form needs process noise on every body: write `process_noise: {kind: bodies}`, "
+                "or choose `form: simulator`, which also takes noise on the joints only"
+            )
+        state, v1 = self.engine_state(x, p.com), velocity(self.engine_state(x1, p.com))
+        rows = assemble(self.system, p.engine, state, u, jnp.zeros_like(v1))
+        lam, level = multipliers(self.system, rows, v1)
+        unit = self.noise.density * noise.process * jnp.sqrt(p.engine.params.step) * self._body_scale(p)
+        w = saddle.balance(self.system, rows, v1, lam, level) / unit
+        return Transition(w.reshape(-1), jnp.concatenate([*lam, jnp.zeros(0)]), level)
+
+    def restore(self, x: BodyState, x1: BodyState, p: Prep, u: Array, impulse: Float[Array, " r"]) -> BodyState:
+        # With the plan's velocity v and impulses lam, the body impulse p0 = D v - G^T lam of the plan stays and the
+        # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
+        state = self.engine_state(x, p.com)
+        v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
+        rows = assemble(self.system, p.engine, state, u, jnp.zeros_like(v))
+        gaps, start = [], 0
+        for gap, sigma in zip(saddle.gaps(self.system, rows, v), rows.sigma, strict=True):
+            gaps.append(-(gap + sigma * impulse[start : start + gap.shape[0]])[:, None])
+            start += gap.shape[0]
+        dv, _ = saddle.solve(self.system, saddle.factor(self.system, rows), jnp.zeros((*v.shape, 1)), gaps)
+        return self.body_state(advance(self.system, p.engine, state, v + dv[..., 0]), p.com)
 
     # --- sensors
 

@@ -12,8 +12,13 @@ from .signals import Signal
 
 STATUS = {
     "converged": ("good", "The identification converged"),
-    "failed": ("bad", "The identification failed"),
     "stopped": ("fair", "The identification was stopped before it converged"),
+    "interrupted": ("fair", "The identification was interrupted before it converged"),
+    "iteration_limit": ("fair", "The identification reached its limit of iterations before it converged"),
+    "local_minimum": ("fair", "The identification converged, but does not explain the recordings"),
+    "no_progress": ("bad", "The identification failed: no step lowered the cost"),
+    "nonfinite": ("bad", "The identification failed: the simulation diverged"),
+    "failed": ("bad", "The identification failed"),
 }
 STRONG_CORRELATION = 0.95
 LARGE_SHIFT = 1.0  # of an estimate when the step is halved [standard deviations]
@@ -51,14 +56,13 @@ class InnovationRow:
     run: str
     signal: str
     rms: str
-    sensor_sd: str
     correlation: str
     outliers: str
 
 
 def verdict(status: str) -> tuple[str, str]:
     """Class (good, fair, bad) and sentence of a status."""
-    return STATUS.get(status, ("fair", f"The identification ended with the status “{status}”"))
+    return STATUS.get(status, ("bad", f"The identification ended with the status “{status}”"))
 
 
 def parameter_rows(parameters: Mapping[str, Mapping[str, Any]]) -> list[ParameterRow]:
@@ -104,7 +108,9 @@ def cautions(estimate: Mapping[str, Any]) -> Iterator[Caution]:
     parameters = estimate.get("parameters") or {}
     checks = estimate.get("checks") or {}
     for group in checks.get("gauge") or ():
-        yield Caution("Known up to a common factor", group.get("message", ""), tuple(group.get("paths", ())))
+        message = group.get("message", "")
+        unnamed = tuple(path for path in group.get("paths", ()) if path not in message)
+        yield Caution("Not determined", message, unnamed)
     for path, parameter in parameters.items():
         if side := bound_hit(parameter):
             bound = with_unit(number(parameter[side]), parameter.get("unit"))
@@ -145,7 +151,7 @@ def normalised_innovations(runs: Mapping[str, list[Signal]]) -> dict[str, np.nda
     return {sensor: np.concatenate(values) for sensor, values in pooled.items()}
 
 
-def innovation_rows(runs: Mapping[str, list[Signal]], sensor_sd: Mapping[str, Any]) -> list[InnovationRow]:
+def innovation_rows(runs: Mapping[str, list[Signal]]) -> list[InnovationRow]:
     """The table of innovations, of signals that have some."""
     rows = []
     for run, signal in ((run, signal) for run, own in runs.items() for signal in own):
@@ -156,8 +162,7 @@ def innovation_rows(runs: Mapping[str, list[Signal]], sensor_sd: Mapping[str, An
             InnovationRow(
                 run=run,
                 signal=signal.label,
-                rms=with_unit(number(np.sqrt(np.mean(_innovations(signal) ** 2)), 3), signal.unit),
-                sensor_sd=with_unit(number(sensor_sd.get(signal.sensor), 3), signal.unit),
+                rms=number(np.sqrt(np.mean(_innovations(signal) ** 2)), 3),
                 correlation=f"{np.corrcoef(z[1:], z[:-1])[0, 1]:.2f}",
                 outliers=percent(np.mean(np.abs(z) > 3), 2),
             )

@@ -32,6 +32,17 @@ def measured(value: Any, sd: Any) -> str:
     return number(value, digits)
 
 
+def levels(values: Any, digits: int = 4) -> str:
+    """One number, or those of several components; equal ones once."""
+    listed = list(values) if isinstance(values, list | tuple) else [values]
+    return ", ".join(dict.fromkeys(number(value, digits) for value in listed)) or MISSING
+
+
+def with_sd(value: Any, sd: Any) -> str:
+    """A value and its standard deviation, where there is one."""
+    return measured(value, sd) if finite(sd) is None else f"{measured(value, sd)} ± {number(sd, 2)}"
+
+
 def percent(ratio: Any, digits: int = 3) -> str:
     """A ratio in percent."""
     ratio = finite(ratio)

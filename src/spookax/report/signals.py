@@ -20,7 +20,7 @@ class Signal:
     measured: np.ndarray  # (n,)
     estimated: np.ndarray | None  # (n,)
     open_loop: np.ndarray | None  # (n,)
-    innovation: np.ndarray | None  # (m,) measured minus predicted from the samples before
+    innovation: np.ndarray | None  # (n,) in units of the sensor's noise
 
     @property
     def label(self) -> str:
@@ -42,9 +42,15 @@ def signals(run: str, estimate: Mapping[str, Any], states: Mapping[str, np.ndarr
         size = measured.shape[1]
         for i, component in enumerate(AXES.get(size, tuple(map(str, range(size))))):
             columns = [None if other is None else other[:, i] for other in others]
-            unit = str((units.get(sensor) or {}).get("unit") or "")
+            unit = _component_unit((units.get(sensor) or {}).get("unit"), i)
             time = np.asarray(states[f"{run}/time"], dtype=float)
             yield Signal(sensor, component, unit, time, measured[:, i], *columns)
+
+
+def _component_unit(text: Any, i: int) -> str:
+    """The unit of one component; sensors of several may list theirs, `m, m, m`."""
+    listed = str(text or "").split(", ")
+    return listed[i if i < len(listed) else -1]
 
 
 def _columns(values: Any) -> np.ndarray:

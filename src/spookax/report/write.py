@@ -16,6 +16,15 @@ from .charts import Figure, convergence_chart, correlation_chart, innovation_cha
 from .content import cautions, innovation_rows, normalised_innovations, parameter_rows, verdict
 from .signals import signals
 
+SETTINGS = {
+    "form": "form of the estimator",
+    "objective": "objective",
+    "step": "time step [s]",
+    "friction_speed": "friction speed [rad/s or m/s]",
+    "iterations": "iterations",
+    "cost": "cost at the end",
+}
+
 
 def write_report(
     folder: str | os.PathLike[str], estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]
@@ -59,7 +68,8 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"number": numbers.number, "percent": numbers.percent, "unit": numbers.unit}
+    for text in (numbers.number, numbers.levels, numbers.percent, numbers.unit, numbers.with_sd):
+        environment.filters[text.__name__] = text
     figures = {name: chart for name, chart in charts.items() if chart is not None}
     grade, sentence = verdict(str(estimate.get("status")))
     return environment.get_template("report.html").render(
@@ -71,13 +81,22 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         half_step=(estimate.get("checks") or {}).get("half_step"),
         runs=runs,
         noise=noise,
-        sensor_units={signal.sensor: signal.unit for own in by_run.values() for signal in own},
+        sensor_units=_sensor_units(runs),
+        settings={name: estimate[key] for key, name in SETTINGS.items() if estimate.get(key) is not None},
         drawn=drawn,
-        innovations=innovation_rows(by_run, noise.get("sensors") or {}),
+        innovations=innovation_rows(by_run),
         charts=figures,
         figures=_script_json(figures),
         plotly=markupsafe.Markup(get_plotlyjs()),
     )
+
+
+def _sensor_units(runs: Mapping[str, Any]) -> dict[str, str]:
+    """Units of the sensors of all runs; those of components that are equal once."""
+    listed = {
+        sensor: s.get("unit") for run in runs.values() for sensor, s in (run.get("signals") or {}).items()
+    }
+    return {sensor: ", ".join(dict.fromkeys(str(unit or "").split(", "))) for sensor, unit in listed.items()}
 
 
 def _script_json(data: Any) -> markupsafe.Markup:

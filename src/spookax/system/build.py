@@ -9,21 +9,23 @@ from .params import Params
 from .system import WORLD, Axis, Joint, Motor, Sensor, System, saddle_pattern, spanning_tree
 
 
-def build(scene: Scene, constraints: tuple = ()) -> tuple[System, Params]:
+def build(
+    scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = frozenset()
+) -> tuple[System, Params]:
     """The static system and the parameters of a scene.
 
     **Arguments:** `scene`, as read by `spookax.scene.read_scene`; `constraints`: the user's own rows
     (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on.
 
-    An axis gets a dry-friction row only if its Coulomb level or Stribeck excess is positive in the scene: rows are
-    topology, levels are parameters.
+    An axis gets a dry-friction row only if its Coulomb level or Stribeck excess is positive in the scene, or if its
+    joint is in `always_dry`: rows are topology, levels are parameters.
     """
     names = tuple(scene.bodies)
     number = {name: i for i, name in enumerate(names)} | {"world": WORLD}
     joints = tuple(Joint(n, j.type, number[j.parent], number[j.child]) for n, j in scene.joints.items())
     axes = tuple(
-        Axis(i, j.type == "hinge", j.friction.coulomb > 0 or j.friction.stribeck.excess > 0)
-        for i, j in enumerate(scene.joints.values())
+        Axis(i, j.type == "hinge", j.friction.coulomb > 0 or j.friction.stribeck.excess > 0 or n in always_dry)
+        for i, (n, j) in enumerate(scene.joints.items())
         if j.type in ("hinge", "prismatic")
     )
     axis_joints = [list(scene.joints.values())[a.joint] for a in axes]

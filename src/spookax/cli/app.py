@@ -1,0 +1,213 @@
+"""The commands. Whatever needs JAX is imported inside them, so that help and checks of files come at once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .errors import BAD_INPUT, FAILED, INTERRUPTED, refusals, refuse
+
+app = typer.Typer(
+    name="spookax",
+    help="From a scene and a recording to identified parameters and a simulator that matches them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scene and study files.")],
+) -> None:
+    """Report everything that is wrong with scene and study files.
+
+    A study is checked with its scene and its recordings; closed loops are assembled. The exit status is 2 if
+    anything is wrong.
+
+    \b
+    Example:
+      spookax check scenes/pendulum.yaml studies/emps.yaml
+    """
+    from .check import check_file
+
+    bad = False
+    for file in files:
+        try:
+            with refusals():
+                typer.echo(f"{check_file(file)}: ok")
+        except typer.Exit as end:
+            if end.exit_code != BAD_INPUT:
+                raise
+            bad = True
+    if bad:
+        raise typer.Exit(BAD_INPUT)
+
+
+@app.command()
+def simulate(
+    scene: Annotated[Path, typer.Argument(metavar="SCENE", help="Scene file, or the folder of an estimate.")],
+    time: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Duration [s]; that of the --input when left out."),
+    ] = None,
+    input: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Recording with the motors' inputs; its first column is the time."),
+    ] = None,
+    motor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Input of a motor: a number, or the name of a column of --input. May be repeated.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a CSV or NPZ file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a 3D page that opens offline.")
+    ] = None,
+) -> None:
+    """Simulate a scene from its initial state.
+
+    Writes time, motor inputs, joint positions and rates, and sensor readings without noise, with a unit in
+    every header: a recording that a study can read. A motor without input gets 0.
+
+    \b
+    Examples:
+      spookax simulate scenes/pendulum.yaml --time 5 --out swing.csv --html swing.html
+      spookax simulate demo/furuta.yaml --input demo/test.csv --motor drive=u --out predicted.csv
+    """
+    with refusals():
+        if out is not None and out.suffix.lower() not in (".csv", ".npz"):
+            raise typer.BadParameter("the name must end in .csv or .npz", param_hint="--out")
+        path = scene_file(scene)
+        from ..loading import enable_x64, load
+
+        enable_x64()
+        import equinox as eqx
+        import jax.numpy as jnp
+
+        from .._results import STEP_RESULTS
+        from ..scene import read_scene
+        from ..stepping import rollout
+        from ..viewer import save_html
+        from .inputs import read_inputs
+        from .outputs import summary, table, write_table
+
+        read = read_scene(path)
+        inputs = read_inputs(read, motor or [], input, time)
+        system, params, state = load(path)
+        trajectory = eqx.filter_jit(rollout)(system, params, state, jnp.asarray(inputs.values), throw=False)
+        columns = table(read, system, params, trajectory, inputs)
+        if out is not None:
+            write_table(columns, out)
+            typer.echo(f"wrote {out}: {columns['t [s]'].size} lines, {len(columns)} columns")
+        if html is not None:
+            typer.echo(f"wrote {save_html(read, trajectory, html)}")
+        if out is None:
+            typer.echo(summary(columns))
+        if int(trajectory.failed_step) >= 0:
+            failed = int(trajectory.failed_step)
+            reason = STEP_RESULTS[trajectory.result]
+            typer.echo(
+                f"the simulation failed in step {failed + 1}, at {failed * read.step:g} s. {reason}", err=True
+            )
+            raise typer.Exit(FAILED)
+
+
+@app.command()
+def identify(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the estimate; made if there is none.")],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last iterate that --out holds.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Identify the unknown parameters of a study.
+
+    Writes estimate.json, the states, the identified scene and report.html into a folder. Ctrl-C keeps the
+    last iterate, from which --resume goes on. The exit status is 0 if the identification converged, 1 if it
+    ended otherwise (the folder is written all the same), 2 if a file is wrong and 130 after Ctrl-C.
+
+    \b
+    Example:
+      spookax identify demo/furuta_study.yaml --out out/furuta
+    """
+    with refusals():
+        from .check import check_file
+
+        check_file(study)
+        out.mkdir(parents=True, exist_ok=True)
+        from ..loading import enable_x64
+
+        enable_x64()
+        from ..report import write_report
+        from ..study.identify import identify as run
+        from .progress import result_text, say_end, shown
+
+        with shown(quiet) as report:
+            estimate = run(study, report=report, resume=out if resume else None)
+        estimate.save(out)
+        page = write_report(out, estimate.to_json(), estimate.states)
+        typer.echo(result_text(estimate))
+        typer.echo(f"wrote {out}; the report is {page}")
+        say_end(estimate)
+        if estimate.status == "interrupted":
+            raise typer.Exit(INTERRUPTED)
+        if estimate.status != "converged":
+            raise typer.Exit(FAILED)
+
+
+@app.command()
+def view(
+    what: Annotated[
+        Path, typer.Argument(metavar="SCENE|DIR", help="Scene file, or the folder of an estimate.")
+    ],
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the page here instead of opening it.")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Recording of an estimate to show; the first one when left out."),
+    ] = None,
+) -> None:
+    """Show a scene, or the motion of an estimate, in 3D.
+
+    \b
+    Examples:
+      spookax view scenes/pendulum.yaml --html pendulum.html
+      spookax view out/furuta --html furuta.html
+    """
+    with refusals():
+        from ..scene import read_scene
+        from ..viewer import view as draw
+        from .check import has_loops
+        from .estimates import estimated_motion
+
+        scene = read_scene(scene_file(what))
+        if what.is_dir():
+            motion = estimated_motion(what, scene, run)
+        elif run is not None:
+            raise typer.BadParameter("only the folder of an estimate has runs", param_hint="--run")
+        elif has_loops(scene):
+            from ..loading import enable_x64, load
+
+            enable_x64()
+            motion = load(what)[2]
+        else:
+            motion = None
+        drawn = draw(scene, motion)
+        typer.echo(f"wrote {drawn.save(html)}" if html else f"opened {drawn.open()}")
+
+
+def scene_file(path: Path) -> Path:
+    """The scene file itself, or the identified one in the folder of an estimate."""
+    if not path.is_dir():
+        return path
+    if not (path / "scene.yaml").is_file():
+        raise refuse(
+            path, "this folder holds no estimate", "Give a scene file, or the --out of `spookax identify`."
+        )
+    return path / "scene.yaml"

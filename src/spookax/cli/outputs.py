@@ -1,0 +1,90 @@
+"""What a simulation leaves: columns with units, as a recording that a study can read."""
+
+import csv
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from .._typing import Array
+from ..math import rotation
+from ..scene import Scene
+from ..stepping import Trajectory
+from ..study.check import sensor_dimensions
+from ..study.units import SI_UNIT
+from ..system import Params, Sensor, System
+from .inputs import Inputs
+
+Table = dict[str, Float[np.ndarray, " n"]]
+"""Column name with its unit in brackets -> values."""
+
+
+def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, inputs: Inputs) -> Table:
+    """Time, motor inputs, joint positions and rates, and readings without noise, at every step.
+
+    Columns are called after the paths of the scene: `joints.elbow.rate [rad/s]`, `sensors.encoder [rad]`. An
+    input is what the motor gets from its time on; at the last time the one before. Nothing follows after a
+    failed step.
+    """
+    failed = int(trajectory.failed_step)
+    count = failed + 1 if failed >= 0 else trajectory.time.shape[0]
+    columns: Table = {"t [s]": np.asarray(trajectory.time, dtype=float)}
+    held = np.concatenate([inputs.values, inputs.values[-1:]])
+    for i, motor in enumerate(scene.motors):
+        columns[f"motors.{motor}.input [{inputs.units[motor]}]"] = held[:, i]
+    for i, axis in enumerate(system.axes):
+        joint, unit = system.joints[axis.joint].name, "rad" if axis.rotational else "m"
+        columns[f"joints.{joint}.position [{unit}]"] = np.asarray(trajectory.position[:, i])
+        columns[f"joints.{joint}.rate [{unit}/s]"] = np.asarray(trajectory.rate[:, i])
+    dimensions = sensor_dimensions(scene)
+    for sensor in system.sensors:
+        read = np.asarray(readings(system, params, trajectory, sensor))
+        for suffix, dimension, values in zip(
+            _SUFFIXES[sensor.size], dimensions[sensor.name], read.T, strict=True
+        ):
+            columns[f"sensors.{sensor.name}{suffix} [{SI_UNIT[dimension]}]"] = values
+    return {name: values[:count] for name, values in columns.items()}
+
+
+def readings(
+    system: System, params: Params, trajectory: Trajectory, sensor: Sensor
+) -> Float[Array, "n size"]:
+    """What a sensor without noise reads along a trajectory, in its SI units."""
+    e, target = trajectory.e, sensor.target
+    if sensor.type == "joint_position":
+        value = trajectory.position[:, target, None]
+    elif sensor.type == "joint_rate":
+        value = trajectory.rate[:, target, None]
+    else:
+        value = trajectory.origins(params)[:, target]
+        if sensor.type == "point_position":
+            value = value + rotation.matrix(e[:, target]) @ params.point[system.sensor_index(sensor.name)]
+        else:
+            value = jnp.concatenate([value, jax.vmap(rotation.log)(e[:, target])], axis=-1)
+    return value + params.offset[system.sensor_index(sensor.name), : sensor.size]
+
+
+_SUFFIXES = {1: ("",), 3: (".x", ".y", ".z"), 6: (".x", ".y", ".z", ".rx", ".ry", ".rz")}
+
+
+def write_table(columns: Table, file: Path) -> None:
+    """Write a CSV file, or an NPZ file if its name says so; its folder is made if there is none."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix.lower() == ".npz":
+        np.savez_compressed(file, **columns)  # pyright: ignore[reportArgumentType]
+        return
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(columns)
+        writer.writerows([f"{value:.12g}" for value in row] for row in zip(*columns.values(), strict=True))
+
+
+def summary(columns: Table) -> str:
+    """Least, largest and last value of every column, as text."""
+    width = max(map(len, columns))
+    lines = [f"{'':{width}} {'least':>12} {'largest':>12} {'last':>12}"]
+    for name, values in columns.items():
+        lines.append(f"{name:{width}} {values.min():12.5g} {values.max():12.5g} {values[-1]:12.5g}")
+    return "\n".join(lines)

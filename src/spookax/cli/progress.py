@@ -1,0 +1,74 @@
+"""Progress of an identification on the terminal, and its result in a few lines."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from ..study.estimate import Estimate
+from ..study.identify import Progress
+
+_HEAD = f"{'phase':<12} {'iteration':>9} {'cost':>13} {'step':>10} {'damping':>10} {'time':>8}"
+
+
+@contextmanager
+def shown(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A callback for `identify`: a line per iteration on stderr, under them what goes on and since when."""
+    if quiet:
+        yield None
+        return
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    with Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("reading and compiling")
+        bar.console.print(_HEAD)
+
+        def report(line: Progress) -> None:
+            bar.console.print(progress_line(line), markup=False)
+            bar.update(task, description=line.phase)
+
+        yield report
+
+
+def progress_line(line: Progress) -> str:
+    """One iteration: phase (with its stage, where it has several), iteration, cost, step, damping, time."""
+    phase = f"{line.phase} {line.stage + 1}" if line.phase == "stages" else line.phase
+    return (
+        f"{phase:<12} {line.iteration:9d} {line.cost:13.6g} {line.step:10.2e} {line.damping:10.2e} "
+        f"{line.seconds:6.1f} s"
+    )
+
+
+def result_text(estimate: Estimate) -> str:
+    """Parameters with standard deviations, what is not determined, and how well each signal is met."""
+    content: dict[str, Any] = estimate.to_json()
+    width = max(map(len, estimate.parameters))
+    lines = [f"{'parameter':{width}} {'start':>12} {'estimate':>12} {'sd':>9}  unit"]
+    for path, found in estimate.parameters.items():
+        numbers = f"{found['start']:12.5g} {found['value']:12.5g} {found['sd']:9.2g}"
+        lines.append(f"{path:{width}} {numbers}  {found['unit']}")
+    lines += [f"caution: {group['message']}" for group in content["checks"]["gauge"]]
+    for run, entry in content["runs"].items():
+        for sensor, signal in entry["signals"].items():
+            lines.append(
+                f"{run}, {sensor}: RMS error {signal['rms']:.3g} {signal['unit']} along the estimate, "
+                f"{signal['rms_open_loop']:.3g} simulated from the start"
+            )
+    return "\n".join(lines)
+
+
+def say_end(estimate: Estimate) -> None:
+    """How the identification ended, on stderr if not well."""
+    if estimate.status == "converged":
+        typer.echo("converged")
+    else:
+        typer.echo(f"{estimate.status.replace('_', ' ')}: {estimate.message}", err=True)

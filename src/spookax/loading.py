@@ -1,0 +1,146 @@
+"""From a scene file to what the engine takes, with the initial state assembled."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._typing import Array
+from .constraints import axes, frames
+from .constraints.assemble import joint_rows, velocity
+from .constraints.joints import TRANSLATION_ROWS
+from .scene import Scene, SceneError, read_scene
+from .scene.explain import Finding, Loc
+from .scene.located import Located, load_located
+from .stepping import state_from_joints
+from .stepping.start import assembly_error
+from .system import Params, State, System, build
+
+_TOLERANCE = {8: 1e-6, 4: 1e-3}  # of a closed loop, by the size of a float [m or rad]
+
+
+def enable_x64() -> None:
+    """Let JAX compute with 64-bit floats, which identification needs. Call it before any array is made."""
+    jax.config.update("jax_enable_x64", True)
+
+
+def load(
+    scene: str | os.PathLike[str] | Scene, constraints: tuple[Any, ...] = ()
+) -> tuple[System, Params, State]:
+    """Read a scene and assemble its initial state.
+
+    **Arguments:**
+
+    - `scene`: a scene file, or a scene that was read from one.
+    - `constraints`: the user's own rows, see `spookax.constraints`.
+
+    **Returns:** the static system; its parameters; the state at t = 0 under the scene's `initial`, with
+    closed loops solved, for `rollout`. Numbers are 32-bit floats unless `enable_x64` was called.
+
+    **Raises:** `SceneError` for whatever is wrong with the file, and for a loop that cannot be assembled: it
+    names the joints of the loop and the gap that remains.
+    """
+    if isinstance(scene, Scene):
+        located = Located(f"scene '{scene.name}'", {})
+    else:
+        scene, located = read_scene(scene), load_located(scene, error=SceneError)
+    missing = [name for name in scene.rows if name not in {c.name for c in constraints}]
+    if missing:
+        cure = "Load the scene in Python and give the row's class as `load(path, constraints=(...,))`."
+        message = "no class for this row was given"
+        raise SceneError(located.problem(Finding(("rows", n), None, message, cure)) for n in missing)
+    system, params = build(scene, constraints)
+    given = {
+        name: {"position": jnp.asarray(x.position), "rate": jnp.asarray(x.rate)}
+        for name, x in scene.initial.items()
+    }
+    state, gaps, rows_gap, rates = _assemble(system, params, given)
+    tolerance = _TOLERANCE[params.mass.dtype.itemsize]
+    found = list(_open_loops(system, [np.abs(np.asarray(gap)) for gap in gaps], tolerance))
+    if not found and float(rows_gap) > tolerance:
+        found = [Finding(("rows",), None, f"a row of your own is violated by {float(rows_gap):.3g}", _CURE)]
+    if not found:
+        found = list(_rates_that_clash(system, scene, np.asarray(rates), tolerance))
+    if found:
+        raise SceneError(located.problem(finding) for finding in found)
+    return system, params, state
+
+
+_CURE = (
+    "Check the lengths (`at`, `child_at`) and axes of these joints; if they are right, give one joint of the "
+    "loop a position under `initial` that it can reach, or all of them positions close to the closed loop."
+)
+
+
+@eqx.filter_jit
+def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]):
+    """State; violation of every joint and the largest of anything [m or rad]; rates of the axes."""
+    state = state_from_joints(system, params, given)
+    kin = frames.kinematics(state.r, state.e, frames.geometry(system, params))
+    gaps, _ = joint_rows(system, kin)
+    rates: Array = jnp.zeros(0, dtype=state.r.dtype)
+    if system.axes:
+        rates = axes.rates(system, *axes.rate_rows(system, kin), velocity(state))
+    return state, gaps, assembly_error(system, params, state), rates
+
+
+def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Iterator[Finding]:
+    """One finding per loop with a joint that does not close, under the joint that closes the loop."""
+    for closing, joint in enumerate(system.joints):
+        if closing in system.tree:
+            continue
+        loop = _loop(system, closing)
+        apart = {"m": 0.0, "rad": 0.0}
+        for j in loop:
+            is_length = np.array(TRANSLATION_ROWS[system.joints[j].type], dtype=bool)
+            for unit, part in (("m", gaps[j][is_length]), ("rad", gaps[j][~is_length])):
+                # a NaN counts as open
+                apart[unit] = max(apart[unit], float(np.max(np.nan_to_num(part, nan=np.inf), initial=0.0)))
+        if max(apart.values()) > tolerance:
+            names = ", ".join(system.joints[j].name for j in loop)
+            left = " and ".join(f"{gap:.3g} {unit}" for unit, gap in apart.items() if gap > tolerance)
+            message = f"the loop of the joints {names} cannot be assembled: a gap of {left} remains"
+            yield Finding(("joints", joint.name), None, message, _CURE)
+
+
+def _loop(system: System, closing: int) -> list[int]:
+    """The joints of the tree between both sides of a joint, and the joint itself."""
+    carrier: dict[
+        int, tuple[int, int]
+    ] = {}  # body -> the joint of the tree that carries it, and the body before
+    reached = {-1}
+    for j in system.tree:
+        ends = (system.joints[j].parent, system.joints[j].child)
+        before, body = ends[::-1] if ends[1] in reached else ends
+        carrier[body] = (j, before)
+        reached.update(ends)
+
+    def to_root(body: int) -> list[int]:
+        path = []
+        while body in carrier:
+            j, body = carrier[body]
+            path.append(j)
+        return path
+
+    first, second = to_root(system.joints[closing].parent), to_root(system.joints[closing].child)
+    return [
+        *[j for j in first if j not in second],
+        *reversed([j for j in second if j not in first]),
+        closing,
+    ]
+
+
+def _rates_that_clash(system: System, scene: Scene, rates: np.ndarray, tolerance: float) -> Iterator[Finding]:
+    """Initial rates that a loop does not allow together."""
+    for name, found in zip(system.axis_names(), rates, strict=True):
+        if name in scene.initial and abs(found - scene.initial[name].rate) > tolerance * (1 + abs(found)):
+            loc: Loc = ("initial", name)
+            message = (
+                f"the rates of its loop do not fit together: {scene.initial[name].rate:g} here, "
+                f"{found:.6g} in the compromise"
+            )
+            yield Finding(loc, None, message, "Give the rate of one joint alone, or rates that fit together.")

@@ -1,0 +1,43 @@
+"""The last iterate as plain arrays, so that an interrupted identification can go on."""
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..estimation.linearise import Path as Trajectory
+from ..estimation.simulator_form import Iterate
+from ..models import BodyState
+from ..scene import FileError, FileProblem
+
+
+def pack_iterate(process: float, sensor: np.ndarray, it: Iterate) -> dict[str, np.ndarray]:
+    """Arrays of `checkpoint.npz`."""
+    out: dict[str, np.ndarray] = {"process": np.asarray(process), "sensor": sensor, "z": np.asarray(it.z)}
+    for i, (own, path) in enumerate(zip(it.own, it.paths, strict=True)):
+        out[f"{i}/own"], out[f"{i}/w"], out[f"{i}/hint"] = np.asarray(own), np.asarray(path.w), np.asarray(path.hint)
+        for name in ("p", "e", "v", "w", "near"):
+            out[f"{i}/x/{name}"] = np.asarray(getattr(path.x, name))
+    return out
+
+
+def load_iterate(path: Path, setup: Any) -> tuple[float, np.ndarray, Iterate]:
+    """`(process level, sensor sds, iterate)`; a checkpoint of another study is refused."""
+    file = path / "checkpoint.npz" if path.is_dir() else path
+    if not file.is_file():
+        raise FileError(
+            [FileProblem(str(file), 0, "", None, "there is no checkpoint to resume from", "Run without --resume first.")]
+        )
+    data = np.load(file)
+    own, paths = [], []
+    fits = data["z"].shape == setup.problem.z0.shape
+    for i, (grid, _) in enumerate(zip(setup.grids, setup.problem.samples, strict=True)):
+        fits = fits and f"{i}/w" in data and data[f"{i}/w"].shape == (grid.steps, setup.model.noise_size)
+        if not fits:
+            message = "the checkpoint belongs to another study (other parameters, recordings or step size)"
+            raise FileError([FileProblem(str(file), 0, "", None, message, "Run without --resume.")])
+        x = BodyState(*(jnp.asarray(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near")))
+        own.append(jnp.asarray(data[f"{i}/own"]))
+        paths.append(Trajectory(x, jnp.asarray(data[f"{i}/w"]), jnp.asarray(data[f"{i}/hint"])))
+    return float(data["process"]), data["sensor"], Iterate(jnp.asarray(data["z"]), tuple(own), tuple(paths))

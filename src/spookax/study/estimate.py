@@ -1,0 +1,63 @@
+"""The result of an identification, and the folder it is written to."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..scene import Scene, write_scene
+
+
+@dataclasses.dataclass
+class Estimate:
+    """Identified parameters with their uncertainty, what the fit looks like, and how it ended.
+
+    `status` is `converged`, `interrupted` or the name of a failure; `message` explains a failure and what to try.
+    `states` holds arrays by `RUN/quantity` (see the documentation of the estimate folder).
+    """
+
+    status: str
+    message: str
+    content: dict[str, Any]
+    states: dict[str, np.ndarray]
+    scene: Scene
+    checkpoint: dict[str, np.ndarray]
+
+    @property
+    def parameters(self) -> dict[str, dict[str, Any]]:
+        """path -> value, sd, unit, start, lower, upper."""
+        return self.content["parameters"]
+
+    def value(self, path: str) -> float:
+        """Identified value of one parameter [SI]."""
+        return self.parameters[path]["value"]
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `estimate.json`."""
+        return {"status": self.status, "message": self.message, **self.content}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `estimate.json`, `states.npz`, `scene.yaml` and `checkpoint.npz`; returns the folder."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(_finite(self.to_json()), indent=2)
+        (folder / "estimate.json").write_text(text + "\n", encoding="utf-8")
+        np.savez_compressed(folder / "states.npz", **self.states)  # pyright: ignore[reportArgumentType]
+        np.savez(folder / "checkpoint.npz", **self.checkpoint)  # pyright: ignore[reportArgumentType]
+        write_scene(self.scene, folder / "scene.yaml")
+        return folder
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null instead."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value

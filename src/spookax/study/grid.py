@@ -1,0 +1,87 @@
+"""A recording on the grid of the steps: samples in their steps, inputs averaged over the kicks, planned joint motion."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..protocol import Samples
+from .recording import Recording
+
+_WINDOW = 11  # samples of the local cubic fits
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Steps of length `h` from the first stamp `t0`; `place` gives (step, slot) of every stamp."""
+
+    t0: float
+    h: float
+    steps: int
+    step_of: np.ndarray
+    slot_of: np.ndarray
+    fraction: np.ndarray
+
+    @property
+    def times(self) -> np.ndarray:
+        """t_0 ... t_K on the recording's clock [s]."""
+        return self.t0 + self.h * np.arange(self.steps + 1)
+
+
+def grid_of(time: np.ndarray, h: float, steps: int | None = None) -> Grid:
+    """Grid that covers all stamps; `steps` may ask for more."""
+    position = (time - time[0]) / h
+    step_of = np.floor(position + 1e-6).astype(int)
+    fraction = np.clip(position - step_of, 0.0, None)
+    slot_of = np.arange(len(time)) - np.searchsorted(step_of, step_of)
+    return Grid(float(time[0]), h, max(int(step_of[-1]) + 1, steps or 0), step_of, slot_of, fraction)
+
+
+def kick_means(grid: Grid, time: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Mean of a zero-order-hold signal over each leap-frog kick, from t_k - h/2 to t_k + h/2."""
+    edges = grid.t0 + grid.h * (np.arange(grid.steps + 1) - 0.5)
+    area = np.concatenate([[0.0], np.cumsum(value[:-1] * np.diff(time))])
+
+    def integral(t: np.ndarray) -> np.ndarray:
+        i = np.clip(np.searchsorted(time, t, side="right") - 1, 0, len(time) - 1)
+        return area[i] + value[i] * (t - time[i])
+
+    return np.diff(integral(edges)) / grid.h
+
+
+def samples_of(
+    grid: Grid, recording: Recording, motors: tuple[str, ...], sensors: tuple[str, ...], slots: int
+) -> Samples:
+    """Readings and inputs of a recording on its grid."""
+    readings = np.concatenate([recording.sensors[s] for s in sensors], axis=1)
+    channels = readings.shape[1]
+    y = np.zeros((grid.steps, slots, channels))
+    seen = np.zeros((grid.steps, slots, channels))
+    s = np.zeros((grid.steps, slots))
+    there = ~np.isnan(readings)
+    y[grid.step_of, grid.slot_of] = np.where(there, readings, 0.0)
+    seen[grid.step_of, grid.slot_of] = there
+    s[grid.step_of, grid.slot_of] = grid.fraction
+    u = np.zeros((grid.steps, len(motors)))
+    for m, motor in enumerate(motors):
+        if motor in recording.inputs:
+            u[:, m] = kick_means(grid, recording.time, recording.inputs[motor])
+    return Samples(jnp.asarray(u), jnp.asarray(y), jnp.asarray(s), jnp.asarray(seen))
+
+
+def smooth(grid: Grid, time: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Value and derivative on the grid from local cubic fits to the nearest samples (gaps are bridged)."""
+    there = ~np.isnan(value)
+    time, value = time[there], value[there]
+    width = min(_WINDOW, len(time))
+    at = grid.times[:-1]
+    first = np.clip(np.searchsorted(time, at) - width // 2, 0, len(time) - width)
+    index = first[:, None] + np.arange(width)
+    t = time[index] - np.clip(at, time[0], time[-1])[:, None]
+    scale = np.maximum(np.abs(t).max(axis=1, keepdims=True), 1e-12)
+    powers = (t / scale)[..., None] ** np.arange(min(4, width))
+    normal = np.einsum("kip,kiq->kpq", powers, powers) + 1e-12 * np.eye(powers.shape[-1])
+    right = np.einsum("kip,ki->kp", powers, value[index])
+    fit = np.linalg.solve(normal, right[..., None])[..., 0]
+    rate = fit[:, 1] / scale[:, 0]
+    return fit[:, 0], np.where((at < time[0]) | (at > time[-1]), 0.0, rate)

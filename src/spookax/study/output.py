@@ -1,0 +1,160 @@
+"""What an estimate says beyond the parameters: runs, signals, correlations, groups that are not determined."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..estimation import Stage
+from ..estimation.linearise import Path, after, before
+from ..estimation.simulator_form import Fit
+from ..models import Multibody, ParameterMap
+from ..protocol import Noise, Samples
+from .model import Study
+from .setup import Setup
+
+_UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
+
+
+@eqx.filter_jit
+def predictions(model: Multibody, z: jax.Array, path: Path, samples: Samples) -> jax.Array:
+    """Predicted readings (steps, slots, channels) along a trajectory."""
+    p = model.prepare(z)
+    return jax.vmap(lambda x, x1, s: jax.vmap(lambda s: model.observe(x, x1, p, s))(s))(
+        before(path.x), after(path.x), samples.s
+    )
+
+
+@eqx.filter_jit
+def open_loop(model: Multibody, z: jax.Array, noise: Noise, x0: Any, samples: Samples) -> Path:
+    """Simulation from x_0 without noise and without feedback."""
+    p = model.prepare(z)
+
+    def body(carry, u):
+        x, hint = carry
+        x1, hint = model.step(x, p, u, jnp.zeros(model.noise_size), noise, hint)
+        return (x1, hint), (x1, hint)
+
+    nf = len(model.system.friction_axes)
+    _, (x, hint) = jax.lax.scan(body, (x0, jnp.zeros(nf)), samples.u)
+    x = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x0, x)
+    return Path(x, jnp.zeros((samples.u.shape[0], model.noise_size)), hint)
+
+
+def run_contents(study: Study, setup: Setup, fit: Fit, stage: Stage) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The `runs` of estimate.json and the arrays of states.npz."""
+    runs: dict[str, Any] = {}
+    states: dict[str, np.ndarray] = {}
+    model = stage.model
+    assert isinstance(model, Multibody)
+    for i, (recording, grid, samples) in enumerate(
+        zip(setup.recordings, setup.grids, setup.problem.samples, strict=True)
+    ):
+        own, path = fit.iterate.own[i], fit.iterate.paths[i]
+        z = jnp.concatenate([fit.iterate.z, own])
+        x0 = jax.tree.map(lambda a: a[0], path.x)
+        estimated = np.asarray(predictions(model, z, path, samples))[grid.step_of, grid.slot_of]
+        free = open_loop(model, z, stage.noise, x0, samples)
+        simulated = np.asarray(predictions(model, z, free, samples))[grid.step_of, grid.slot_of]
+        signals, column = {}, 0
+        name = recording.name
+        states[f"{name}/time"] = recording.time
+        for sensor in setup.sensors:
+            size = setup.system.sensors[setup.system.sensor_index(sensor)].size
+            part = slice(column, column + size)
+            column += size
+            measured = recording.sensors[sensor]
+            if not np.isfinite(measured).any():
+                continue
+            states[f"{name}/measured/{sensor}"] = measured
+            states[f"{name}/estimated/{sensor}"] = estimated[:, part]
+            states[f"{name}/open_loop/{sensor}"] = simulated[:, part]
+            states[f"{name}/innovation/{sensor}"] = (measured - estimated[:, part]) / setup.sensor_sd[part]
+            error = np.sqrt(np.nanmean((measured - simulated[:, part]) ** 2))
+            signals[sensor] = {
+                "unit": ", ".join(recording.sensor_units.get(sensor, ("",))),
+                "rms": float(np.sqrt(np.nanmean((measured - estimated[:, part]) ** 2))),
+                "rms_open_loop": float(error),
+                "nrmse_open_loop": float(error / np.nanstd(measured)),
+            }
+        count = int(grid.step_of[-1]) + 2
+        com = np.asarray(model.physical(z).com)
+        states |= _poses(name, grid.times[:count], jax.tree.map(lambda a: np.asarray(a)[:count], path.x), com)
+        own_sd = np.sqrt(np.maximum(np.diag(fit.own_covariance[i]), 0.0))
+        runs[name] = {
+            "file": recording.path.name,
+            "sha256": recording.sha256,
+            "samples": int(np.sum(np.asarray(samples.seen))),
+            "duration": float(recording.time[-1] - recording.time[0]),
+            "initial": _initial(setup, model, z, path),
+            "offsets": {
+                p.split(".")[1]: {"value": float(v), "sd": float(s)}
+                for p, v, s in zip(setup.model.own.paths, setup.model.own.values(own), own_sd, strict=True)
+            },
+            "signals": signals,
+        }
+    return runs, states
+
+
+def _poses(name: str, time: np.ndarray, x: Any, com: np.ndarray) -> dict[str, np.ndarray]:
+    w, q = x.e[..., :1], x.e[..., 1:]
+    c = np.broadcast_to(com, q.shape)
+    turned = c + 2 * np.cross(q, np.cross(q, c) + w * c)
+    return {
+        f"{name}/state_time": time,
+        f"{name}/r": x.p + turned,
+        f"{name}/e": x.e,
+        f"{name}/v": x.v,
+        f"{name}/w": x.w,
+    }
+
+
+def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path) -> dict[str, dict[str, float]]:
+    """Joint coordinates at t_0 and rates there (mean of the leap-frog velocities), as `initial` of a scene takes."""
+    from ..constraints import axes, frames
+    from ..constraints.assemble import velocity
+
+    if not setup.system.axes:
+        return {}
+    p = model.prepare(z)
+    first, second = (model.engine_state(jax.tree.map(lambda a, k=k: a[k], path.x), p.com) for k in (0, 1))
+    kin = frames.kinematics(first.r, first.e, p.engine.geometry)
+    position = np.asarray(axes.coordinates(setup.system, kin, first.near))
+    b = axes.rate_rows(setup.system, kin)
+    rate = np.asarray(axes.rates(setup.system, *b, (velocity(first) + velocity(second)) / 2))
+    names = setup.system.axis_names()
+    return {n: {"position": float(a), "rate": float(b)} for n, a, b in zip(names, position, rate, strict=True)}
+
+
+def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:
+    """Correlations of the natural values; zero rows for parameters at a bound."""
+    jac = np.asarray(jax.jacfwd(shared.values)(fit.iterate.z))
+    cov = jac @ fit.covariance @ jac.T
+    sd = np.sqrt(np.maximum(np.diag(cov), 0.0))
+    scale = np.where(sd > 0, sd, 1.0)
+    return (cov / scale[:, None] / scale[None, :]).tolist()
+
+
+def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
+    """Directions of the parameters that the recordings do not determine, with the names that take part."""
+    names = [p for f in shared.free for p in [f.path] * f.size]
+    log_like = [f.transform == "log" for f in shared.free for _ in range(f.size)]
+    if not names or not np.all(np.isfinite(fit.information)):
+        return []
+    value, vector = np.linalg.eigh(fit.information)
+    found = []
+    for strength, direction in zip(value, vector.T, strict=True):
+        if strength > 1 / _UNKNOWN_SD**2:
+            continue
+        part = [i for i, v in enumerate(direction) if abs(v) > 0.3 * np.max(np.abs(direction))]
+        paths = list(dict.fromkeys(names[i] for i in part))
+        if len(paths) == 1:
+            text = f"The recordings do not determine {paths[0]}: fix it, give it a prior, or excite it."
+        elif all(log_like[i] for i in part) and np.ptp(np.abs(direction[part])) < 0.3 * np.max(np.abs(direction)):
+            text = f"Known only up to a common factor: {', '.join(paths)}. Fix one of them (a weighed mass, a data-sheet constant)."
+        else:
+            text = f"Only a combination is determined of {', '.join(paths)}: fix one of them or give it a prior."
+        found.append({"paths": paths, "message": text})
+    return found

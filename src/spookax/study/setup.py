@@ -1,0 +1,195 @@
+"""From a study and its recordings to what the estimators take: model, samples, unknowns, stages, a first trajectory."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..estimation import Problem, Stage
+from ..estimation.simulator_form import Iterate, track
+from ..models import BodyState, Free, Multibody, ParameterMap, ProcessNoise
+from ..protocol import Noise, Samples
+from ..scene import Scene
+from ..scene.paths import get_number, numeric_paths
+from ..stepping import state_from_joints
+from ..system import Params, System, build
+from .grid import Grid, grid_of, samples_of, smooth
+from .model import RecordingSpec, Study
+from .recording import Recording
+
+_DEFAULT_SD = {"joint_position": 1e-3, "joint_rate": 1e-2, "body_pose": 1e-3, "point_position": 1e-3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """A study ready to be estimated."""
+
+    scene: Scene
+    system: System
+    params: Params
+    model: Multibody
+    recordings: tuple[Recording, ...]
+    grids: tuple[Grid, ...]
+    sensors: tuple[str, ...]
+    sensor_sd: np.ndarray  # of every channel
+    problem: Problem
+    stages: tuple[Stage, ...]
+    density: float
+
+    def start(self) -> Iterate:
+        """A trajectory of the first stage's simulator that follows the smoothed readings."""
+        stage, z = self.stages[0], jnp.asarray(self.problem.z0)
+        assert isinstance(stage.model, Multibody)
+        paths = []
+        for recording, grid, samples in zip(self.recordings, self.grids, self.problem.samples, strict=True):
+            plan, measured = self.plan(recording, grid)
+            follow = Multibody(
+                self.system,
+                stage.model.params,
+                self.model.shared,
+                self.model.own,
+                self.model.noise,
+                self.model.sensors,
+                measured,
+            )
+            own = jnp.zeros(self.model.own.size)
+            w = jnp.zeros((grid.steps, self.model.noise_size))
+            hint = jnp.zeros((grid.steps, len(self.system.friction_axes)))
+            paths.append(track(follow, jnp.concatenate([z, own]), stage.noise, plan, w, samples.u, hint))
+        return Iterate(z, tuple(jnp.zeros(self.model.own.size) for _ in paths), tuple(paths))
+
+    def plan(self, recording: Recording, grid: Grid) -> tuple[BodyState, tuple[bool, ...]]:
+        """States assembled from smoothed joint readings, and which axes they measure."""
+        position: dict[str, np.ndarray] = {}
+        rate: dict[str, np.ndarray] = {}
+        names = self.system.axis_names()
+        for sensor_name in self.sensors:
+            sensor = self.system.sensors[self.system.sensor_index(sensor_name)]
+            if sensor.type == "joint_position" and np.isfinite(recording.sensors[sensor_name]).any():
+                offset = float(self.params.offset[self.system.sensor_index(sensor_name), 0])
+                value, speed = smooth(grid, recording.time, recording.sensors[sensor_name][:, 0] - offset)
+                position[names[sensor.target]], rate[names[sensor.target]] = value, speed
+        measured = tuple(name in position for name in names)
+        rest = {
+            name: {"position": start.position, "rate": start.rate}
+            for name, start in self.scene.initial.items()
+            if name not in position
+        }
+
+        def place(q: dict[str, Any], v: dict[str, Any]) -> BodyState:
+            joints = {name: {"position": q[name], "rate": v[name]} for name in q}
+            state = state_from_joints(self.system, self.params, {**rest, **joints})
+            return self.model.body_state(state, self.params.com)
+
+        plan = jax.jit(jax.vmap(place, axis_size=grid.steps))(
+            {k: jnp.asarray(v) for k, v in position.items()}, {k: jnp.asarray(v) for k, v in rate.items()}
+        )
+        return plan, measured
+
+
+def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:
+    """The unknowns of a study with their starts."""
+    free = []
+    for path, spec in study.parameters.items():
+        if spec.transform == "inertia":
+            names = ("xx", "yy", "zz", "xy", "xz", "yz")
+            start: Any = tuple(get_number(scene, f"{path}.{n}") for n in names)
+        else:
+            start = float(spec.start if spec.start is not None else numeric_paths(scene)[path])
+        lower = -np.inf if spec.lower is None else spec.lower
+        upper = np.inf if spec.upper is None else spec.upper
+        free.append(Free(path, start, lower, upper, spec.transform, spec.prior_sd))
+    return tuple(free)
+
+
+def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float | None = None) -> Setup:
+    """Everything that `identify` needs. `step` overrides the study's and the scene's step size [s]."""
+    settings = study.estimator
+    h = step or settings.step or scene.step
+    scene = scene.model_copy(update={"step": h})
+    friction = {p for p in study.parameters if p.endswith(("friction.coulomb", "friction.stribeck.excess"))}
+    system, params = build(scene, always_dry=frozenset(p.split(".")[1] for p in friction))
+    shared = ParameterMap(system, free_parameters(study, scene))
+    sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
+    own, own_sd = own_offsets(study.recordings, system)
+    noise = ProcessNoise(settings.process_noise.kind, settings.process_noise.density)
+    indices = tuple(system.sensor_index(s) for s in sensors)
+    model = Multibody(system, params, shared, own, noise, indices)
+    sd = np.concatenate([np.full(system.sensors[i].size, sensor_sd(scene, n)) for i, n in zip(indices, sensors)])
+
+    grids = [grid_of(r.time, h) for r in recordings]
+    steps = max(g.steps for g in grids)
+    grids = [grid_of(r.time, h, steps) for r in recordings]
+    slots = max(int(g.slot_of.max()) + 1 for g in grids)
+    motors = tuple(m.name for m in system.motors)
+    full = [_with_all_sensors(r, sensors, system) for r in recordings]
+    samples = tuple(samples_of(g, r, motors, sensors, slots) for g, r in zip(grids, full, strict=True))
+
+    z0 = shared.start()
+    lower, upper = shared.bounds()
+    own_weight = np.array([own._scale(f) / s for f, s in zip(own.free, own_sd, strict=True)])
+    problem = Problem(samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own_weight)
+    count = max(len(settings.friction_speed), len(settings.noise_scale))
+    stages = []
+    for i in range(count):
+        speed = settings.friction_speed[min(i, len(settings.friction_speed) - 1)]
+        scale = settings.noise_scale[min(i, len(settings.noise_scale) - 1)]
+        staged = eqx.tree_at(lambda m: m.params.v_creep, model, jnp.asarray(speed))
+        stages.append(Stage(staged, Noise(jnp.asarray(scale), jnp.asarray(sd))))
+    return Setup(
+        scene,
+        system,
+        params,
+        model,
+        tuple(full),
+        tuple(grids),
+        sensors,
+        sd,
+        problem,
+        tuple(stages),
+        settings.process_noise.density,
+    )
+
+
+def own_offsets(specs: list[RecordingSpec], system: System) -> tuple[ParameterMap, list[float]]:
+    """Zero offsets that belong to a recording: the same kinds in every recording, with their prior sd."""
+    sds: dict[str, float] = {}
+    for spec in specs:
+        for sensor, sd in spec.offsets.items():
+            sds[sensor] = max(sds.get(sensor, 0.0), sd)
+    free, values = [], []
+    for sensor, sd in sds.items():
+        size = system.sensors[system.sensor_index(sensor)].size
+        suffixes = [""] if size == 1 else [f".{i}" for i in range(size)]
+        for suffix in suffixes:
+            free.append(Free(f"sensors.{sensor}.offset{suffix}", 0.0, transform="identity", prior_sd=sd))
+            values.append(sd)
+    return ParameterMap(system, tuple(free)), values
+
+
+def sensor_sd(scene: Scene, name: str) -> float:
+    """Standard deviation of a sensor: the scene's, or a default of its kind."""
+    sensor = scene.sensors[name]
+    sd = getattr(sensor, "sd", None)
+    return float(sd) if sd else _DEFAULT_SD[sensor.type]
+
+
+def _with_all_sensors(recording: Recording, sensors: tuple[str, ...], system: System) -> Recording:
+    """Sensors that another recording has but this one lacks, as missing throughout."""
+    missing = {
+        s: np.full((len(recording.time), system.sensors[system.sensor_index(s)].size), np.nan)
+        for s in sensors
+        if s not in recording.sensors
+    }
+    return dataclasses.replace(recording, sensors={**recording.sensors, **missing})
+
+
+def replace_noise(stages: tuple[Stage, ...], process: float, sensor: np.ndarray) -> tuple[Stage, ...]:
+    """The stages with other final noise levels."""
+    last = stages[-1]
+    return (*stages[:-1], Stage(last.model, Noise(jnp.asarray(process), jnp.asarray(sensor))))
+
+

@@ -1,0 +1,111 @@
+"""What the README, the documentation and the help of the commands show is true."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+from cli.scenes import ROOT, run, study_folder
+
+import spookax as sx
+from spookax.cli import app
+
+PAGES = ("README.md", "docs/index.md", "docs/shell.md")
+COMMANDS = ("check", "simulate", "identify", "view")
+
+
+def shown_commands() -> list[tuple[str, str]]:
+    """Where, and the command line without `spookax`."""
+    found = []
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            found += [(page, line) for line in re.findall(r"^\$ spookax (.*)$", block, re.MULTILINE)]
+    for name in COMMANDS:
+        examples = re.findall(r"^ +spookax (.*)$", run(name, "--help").stdout, re.MULTILINE)
+        found += [(f"{name} --help", line) for line in examples]
+    return found
+
+
+def test_every_command_has_an_example_in_its_help():
+    for name in COMMANDS:
+        result = run(name, "--help")
+        assert result.exit_code == 0
+        assert re.search(rf"^ +spookax {name} ", result.stdout, re.MULTILINE), result.stdout
+
+
+@pytest.mark.parametrize(("page", "line"), shown_commands())
+def test_shown_commands_are_understood_and_their_files_exist(page: str, line: str):
+    name, *arguments = shlex.split(line, comments=True)
+    command = typer.main.get_command(app).commands[name]  # pyright: ignore[reportAttributeAccessIssue]
+    context = command.make_context(name, arguments)
+    for value in context.params.values():
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path) and path.parts[0] in ("scenes", "studies", "demo"):
+                assert (ROOT / path).is_file(), f"{page}: {path}"
+
+
+def readme_program() -> str:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return program
+
+
+def in_folder(program: str) -> str:
+    """The program of the README on the small scene and study of the tests."""
+    small = program.replace("demo/furuta.yaml", "slider.yaml").replace("demo/furuta_study.yaml", "study.yaml")
+    small = small.replace("(1000, ", "(100, ")
+    assert small.count("slider.yaml") == small.count("study.yaml") == small.count("(100, ") == 1
+    return small
+
+
+def test_the_program_in_the_readme_simulates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(study_folder(tmp_path))
+    names: dict[str, object] = {}
+    exec(in_folder(readme_program()).partition("study =")[0], names)
+    trajectory = names["trajectory"]
+    assert isinstance(trajectory, sx.Trajectory)
+    assert float(trajectory.position[-1, 0]) == pytest.approx(0.5 * 4.0 / 2.0 / 2, abs=1e-6)
+    assert (tmp_path / "out/free.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_program_in_the_readme_identifies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    folder = study_folder(tmp_path)
+    lines = [f"{0.01 * k:.2f},1,{500 + 1000 * (0.01 * k) ** 2:.4f}" for k in range(101)]  # a mass of 2 kg
+    (folder / "run.csv").write_text("t [s],u [V],x [mm]\n" + "\n".join(lines) + "\n")
+    monkeypatch.chdir(folder)
+    names: dict[str, object] = {}
+    exec(in_folder(readme_program()), names)
+    estimate = names["estimate"]
+    assert isinstance(estimate, sx.Estimate)
+    assert estimate.status == "converged", estimate.message
+    assert estimate.value("bodies.cart.mass") == pytest.approx(2.0, rel=1e-3)
+    assert "bodies.cart.mass" in capsys.readouterr().out
+    files = {file.name for file in (folder / "out/furuta").iterdir()}
+    assert {"estimate.json", "states.npz", "scene.yaml", "report.html"} <= files
+    assert run("view", "out/furuta", "--html", "motion.html").exit_code == 0
+    assert run("simulate", "out/furuta", "--time", 1, "--motor", "drive=1").exit_code == 0
+
+
+def test_public_names_are_those_declared_for_type_checkers():
+    tree = ast.parse(Path(str(sx.__file__)).read_text())
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    declared = {
+        str(alias.asname): (node.module, alias.name)
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert len(declared) > 20
+    assert declared == {name: (module.lstrip("."), original) for name, (module, original) in sx._HOME.items()}
+    for name in declared:
+        assert getattr(sx, name) is not None
+        assert name in dir(sx)
+    with pytest.raises(AttributeError, match=r"spookax.*'nothing'"):
+        _ = sx.nothing  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,180 @@
+"""`spookax simulate` and `spookax.load`."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from cli.scenes import ROOT, SLIDER, refused, run, write
+
+import spookax as sx
+from spookax.cli.inputs import step_means
+from spookax.scene import SceneError
+from spookax.study.model import Column, RecordingSpec
+from spookax.study.recording import read_recording
+
+
+@pytest.fixture
+def slider(tmp_path: Path) -> Path:
+    return write(tmp_path, slider_yaml=SLIDER) / "slider.yaml"
+
+
+def columns(file: Path) -> dict[str, np.ndarray]:
+    header, *rows = (line.split(",") for line in file.read_text().splitlines())
+    return dict(zip(header, np.array(rows, dtype=float).T, strict=True))
+
+
+def test_a_constant_force_and_every_kind_of_sensor(slider: Path, tmp_path: Path):
+    out, page = tmp_path / "new/run.csv", tmp_path / "run.html"
+    result = run("simulate", slider, "--time", 1, "--motor", "drive=1.5", "--out", out, "--html", page)
+    assert result.exit_code == 0, result.output
+    assert str(out) in result.stdout
+    assert "meshcat" in page.read_text(encoding="utf-8").lower()
+    found = columns(out)
+    t = found["t [s]"]
+    x = 1.5 * 4.0 / 2.0 * t**2 / 2
+    np.testing.assert_allclose(t, 0.01 * np.arange(101), atol=1e-12)
+    expected = {
+        "motors.drive.input [1]": np.full_like(t, 1.5),
+        "joints.rail.position [m]": x,
+        "joints.rail.rate [m/s]": 3.0 * t,
+        "sensors.scale [m]": x + 0.5,
+        "sensors.tacho [m/s]": 3.0 * t,
+        "sensors.marker.x [m]": x,
+        "sensors.marker.y [m]": np.full_like(t, 0.2),
+        "sensors.marker.z [m]": np.ones_like(t),
+        "sensors.camera.x [m]": x,
+        "sensors.camera.y [m]": np.zeros_like(t),
+        "sensors.camera.z [m]": np.ones_like(t),
+        "sensors.camera.rx [rad]": np.zeros_like(t),
+        "sensors.camera.ry [rad]": np.zeros_like(t),
+        "sensors.camera.rz [rad]": np.zeros_like(t),
+    }
+    assert set(found) == {"t [s]", *expected}
+    for name, values in expected.items():  # off by the compliance of the joint and what the file rounds
+        np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
+
+
+def test_a_recording_drives_a_simulation_and_the_result_is_a_recording(slider: Path, tmp_path: Path):
+    inputs = write(tmp_path, inputs_csv="t [ms],u [mV]\n5000,1500\n5333,\n6000,1500\n") / "inputs.csv"
+    out = tmp_path / "out.npz"
+    result = run("simulate", slider, "--input", inputs, "--motor", "drive=u", "--out", out)
+    assert result.exit_code == 0, result.output
+    spec = RecordingSpec(
+        name="out",
+        time=Column(column="t"),
+        inputs={"drive": Column(column="motors.drive.input")},
+        sensors={"scale": [Column(column="sensors.scale")]},
+    )
+    recording = read_recording(out, spec)
+    assert recording.input_units == {"drive": "V"}
+    np.testing.assert_allclose(recording.inputs["drive"], 1.5, rtol=1e-12)
+    np.testing.assert_allclose(recording.sensors["scale"][-1], 1.5 + 0.5, atol=1e-5)
+
+
+def test_without_a_file_the_ends_are_printed(slider: Path):
+    result = run("simulate", slider, "--time", 1, "--motor", "drive=1.5")
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("joints.rail.position [m]")]
+    assert line.split()[-3:] == ["0", "1.5", "1.5"]
+
+
+def test_means_over_steps_keep_the_area(rng: np.random.Generator):
+    time = np.cumsum(rng.uniform(0.001, 0.03, 50)) - 0.001
+    time -= time[0]
+    value, h, steps = rng.standard_normal(50), 0.01, 100
+    means = step_means(time, value, h, steps)
+    fine = np.linspace(0, h * steps, 1_000_001)[:-1] + h * steps / 2e6
+    held = value[np.searchsorted(time, fine, side="right") - 1]
+    np.testing.assert_allclose(means, held.reshape(steps, -1).mean(axis=1), atol=1e-3)
+    aligned = np.arange(5) * h
+    np.testing.assert_allclose(step_means(aligned, np.arange(5.0), h, 7), [0, 1, 2, 3, 4, 4, 4], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--time", "1", "--motor", "driv=1"], "Did you mean `drive`?"),
+        (["--time", "1", "--motor", "drive"], "not MOTOR=NUMBER"),
+        (["--time", "1", "--motor", "drive=u"], "--input"),
+        (["--time", "1", "--motor", "drive=1", "--motor", "drive=2"], "twice"),
+        (["--time", "1", "--out", "run.txt"], ".csv or .npz"),
+        (["--time", "-1"], "got -1"),
+        (["--time", "nan"], "got nan"),
+        ([], "--time"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(slider: Path, arguments: list[str], said: str):
+    assert said in refused("simulate", slider, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be read"),
+        ("", "the file is empty"),
+        ("t [s],u [V]\n0,1\n0.1,one\n0.2,1\n", ":3: "),
+        ("u [V],t [s]\n0,1\n1,1\n2,1\n", "the time must be a time"),
+        ("t [s],v [V]\n0,1\n1,1\n2,1\n", "no column 'u'"),
+        ("t [s],u [V]\n0,1\n1,1\n1,1\n", "time repeats"),
+    ],
+)
+def test_inputs_that_cannot_be_read_are_refused(slider: Path, tmp_path: Path, text: str | None, said: str):
+    if text is not None:
+        write(tmp_path, inputs_csv=text)
+    report = refused("simulate", slider, "--input", tmp_path / "inputs.csv", "--motor", "drive=u")
+    assert report.startswith(str(tmp_path / "inputs.csv"))
+    assert said in report
+
+
+def test_a_place_that_cannot_be_written_is_named(slider: Path, tmp_path: Path):
+    (tmp_path / "file").touch()
+    report = refused("simulate", slider, "--time", 1, "--out", tmp_path / "file/run.csv")
+    assert str(tmp_path / "file") in report
+
+
+FOUR_BAR = (ROOT / "scenes/four_bar.yaml").read_text()
+
+
+def test_a_loop_is_assembled(tmp_path: Path):
+    system, _, state = sx.load(ROOT / "scenes/four_bar.yaml")
+    scene = sx.read_scene(ROOT / "scenes/four_bar.yaml")
+    wanted = [scene.initial[name].position for name in system.axis_names()]
+    np.testing.assert_allclose(state.near, wanted, atol=1e-12)
+    tip = state.r[2] + (state.r[2] - np.array([0.4, 0, 0]))  # the rocker's far end, opposite to its pivot
+    crank_tip = np.array([0.0, 0, 0.1])
+    np.testing.assert_allclose(np.linalg.norm(tip - crank_tip), 0.35, atol=1e-9)
+
+
+def test_a_loop_that_is_too_long_names_its_joints_and_the_gap(tmp_path: Path):
+    scene = write(tmp_path, loop_yaml=FOUR_BAR.replace("at: [0.4, 0, 0]", "at: [1.4, 0, 0]")) / "loop.yaml"
+    with pytest.raises(SceneError) as caught:
+        sx.load(scene)
+    (problem,) = caught.value.problems
+    assert problem.path == "joints.ground"
+    assert FOUR_BAR.splitlines()[problem.line - 1].startswith("  ground:")
+    assert "drive, elbow, wrist, ground" in problem.message
+    assert " m" in problem.message
+    assert "initial" in problem.cure
+
+
+def test_rates_that_a_loop_does_not_allow_are_refused(tmp_path: Path):
+    text = FOUR_BAR.replace(
+        "drive: {position: -1.5707963267948966}", "drive: {position: -1.5707963267948966, rate: 1}"
+    )
+    with pytest.raises(SceneError, match=r"initial.*rates of its loop do not fit together"):
+        sx.load(write(tmp_path, loop_yaml=text) / "loop.yaml")
+
+
+def test_rows_without_a_class_are_refused(tmp_path: Path):
+    scene = write(tmp_path, slider_yaml=SLIDER + "rows:\n  gear: {type: gear}\n") / "slider.yaml"
+    with pytest.raises(SceneError, match=rf"{len(SLIDER.splitlines()) + 2}: rows.gear"):
+        sx.load(scene)
+
+
+def test_load_follows_the_precision_that_is_set(slider: Path):
+    with jax.enable_x64(False):
+        _, params, state = sx.load(slider)
+        assert params.mass.dtype == state.r.dtype == np.float32
+    _, params, state = sx.load(slider)
+    assert params.mass.dtype == state.r.dtype == np.float64

@@ -1,0 +1,63 @@
+"""The solver of fixed cost."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from complementarity.problems import as_problem, p_matrices, random_bounds, violation
+
+from spookax._results import MLCP_RESULTS
+from spookax.complementarity import Lemke, ProjectedGaussSeidel, solve_mlcp
+
+
+def friction_like(rng, batch=200, n=6):
+    N = p_matrices(rng, batch, n, skew=0.0, least=0.5)
+    return N, 2 * rng.normal(size=(batch, n)), *random_bounds(rng, (batch, n))
+
+
+def test_agrees_with_the_exact_solver(rng):
+    problem = as_problem(*friction_like(rng))
+    rough = jax.jit(jax.vmap(lambda p: solve_mlcp(p, ProjectedGaussSeidel(sweeps=200))))(problem)
+    exact = jax.jit(jax.vmap(lambda p: solve_mlcp(p, Lemke())))(problem)
+    assert jnp.all(rough.result == MLCP_RESULTS.successful)
+    np.testing.assert_allclose(rough.x, exact.x, rtol=1e-5, atol=1e-7)
+
+
+def test_the_status_is_honest(rng):
+    arrays = friction_like(rng)
+    for sweeps in (1, 5, 20):
+        solution = jax.vmap(lambda p, k=sweeps: solve_mlcp(p, ProjectedGaussSeidel(sweeps=k)))(
+            as_problem(*arrays)
+        )
+        good = np.asarray(solution.result == MLCP_RESULTS.successful)
+        wrong = violation(*arrays, solution.x)
+        assert wrong[good].max(initial=0) < 1e-5
+        assert not good[wrong > 1e-3].any()
+        assert jnp.all(solution.pivots == sweeps)
+    assert 0 < good.sum()
+
+
+def test_nan_is_said():
+    problem = as_problem(np.eye(2), [np.nan, 1.0], [-1.0, -1.0], [1.0, 1.0])
+    solution = solve_mlcp(problem, ProjectedGaussSeidel())
+    assert solution.result == MLCP_RESULTS.nonfinite_input
+    assert jnp.isfinite(solution.x).all()
+
+
+def test_a_divergent_sweep_is_said():
+    """Not diagonally dominant, not symmetric: the sweeps grow."""
+    problem = as_problem([[1.0, 9.0], [-9.0, 1.0]], [1.0, 1.0], [-np.inf] * 2, [np.inf] * 2)
+    solution = solve_mlcp(problem, ProjectedGaussSeidel(sweeps=400))
+    assert solution.result == MLCP_RESULTS.residual_check_failed
+    assert jnp.isfinite(solution.x).all()
+
+
+def test_the_derivative_is_the_shared_one(rng):
+    arrays = friction_like(rng, batch=1)
+    problem = jax.tree.map(lambda a: a[0], as_problem(*arrays))
+    rough, exact = (
+        jax.jacrev(
+            lambda q, s=solver: solve_mlcp(as_problem(problem.N, q, problem.lower, problem.upper), s).x
+        )(problem.q)
+        for solver in (ProjectedGaussSeidel(sweeps=400), Lemke())
+    )
+    np.testing.assert_allclose(rough, exact, rtol=1e-9, atol=1e-12)

@@ -1,0 +1,180 @@
+"""Mechanisms that the law tests share, and the compiled functions that run them.
+
+Compiling is what these tests cost: a mechanism (its topology) is compiled once for `simulate` and run with many
+numbers, always for the same number of steps. What a test needs beyond `STEPS` it says itself.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spookax._results import STEP_RESULTS
+from spookax.constraints import prepare
+from spookax.scene import Scene
+from spookax.stepping import Trajectory, half_kick_back, rollout, state_from_joints, step
+from spookax.system import Params, State, System, build
+
+STEPS = 2400
+JOINT_TYPES = ("fixed", "hinge", "prismatic", "ball")  # every joint; a new one is tested by adding it here
+AXIS_TYPES = ("hinge", "prismatic")  # those with a single free coordinate
+
+# XLA without its slow passes: a third of the time to compile, twice that to run, the same numbers to rounding.
+compiled = functools.partial(
+    jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+)
+place = compiled(state_from_joints, static_argnums=0)
+_rollout = compiled(functools.partial(rollout, throw=False), static_argnums=0, static_argnames="half_kick")
+
+
+def simulate(system: System, params: Params, state: State, command=0.0, *, half_kick: bool = True) -> Trajectory:
+    """`STEPS` steps under constant motor commands, or commands of shape (`STEPS`, motors); every step succeeds."""
+    controls = np.broadcast_to(np.asarray(command, dtype=float), (STEPS, len(system.motors)))
+    trajectory = _rollout(system, params, state, controls, half_kick=half_kick)
+    assert trajectory.result == STEP_RESULTS.successful, f"failed at step {int(trajectory.failed_step)}"
+    return jax.tree.map(np.asarray, trajectory)
+
+
+@functools.partial(compiled, static_argnums=0)
+def _engine_states(system: System, params: Params, state: State) -> State:
+    prepared, command = prepare(system, params), jnp.zeros(len(system.motors))
+
+    def body(now, _):
+        return (step(system, prepared, now, command)[0], now)
+
+    return jax.lax.scan(body, half_kick_back(system, prepared, state, command), length=STEPS)[1]
+
+
+def engine_states(system: System, params: Params, state: State) -> State:
+    """`STEPS` leap-frog states (velocities half a step before the poses), stacked, without commands."""
+    return jax.tree.map(np.asarray, _engine_states(system, params, state))
+
+
+def _scene(step: float, gravity, **parts) -> tuple[System, Params]:
+    regularisation = {k: parts.pop(k) for k in ("relaxation_steps", "v_creep") if k in parts}
+    return build(Scene(spookax=1, step=step, gravity=gravity, regularisation=regularisation, **parts))
+
+
+DOWN = (0.0, 0.0, -9.81)
+
+
+def pendulum(step: float = 0.005, *, lever=0.5, mass=1.0, inertia=0.1, **options) -> tuple[System, Params]:
+    """A free pendulum about y: angle 0 hangs, no friction row, no motor."""
+    return _scene(
+        step,
+        DOWN,
+        bodies={"bob": {"mass": mass, "com": (0, 0, -lever), "inertia": (inertia,) * 3}},
+        joints={"pivot": {"type": "hinge", "child": "bob", "axis": (0, 1, 0)}},
+        **options,
+    )
+
+
+def bench(step: float = 0.005, *, gravity=(0, 0, 0), hinge=None, prismatic=None, rotor=None, cart=None, **options):
+    """One axis of each type, each with a motor and dry friction: a rotor about y and a cart along x.
+
+    `hinge`, `prismatic`: keys of the joints; `rotor`, `cart`: keys of the bodies. Joints are called by their type.
+    """
+    friction = {"coulomb": 1.0}
+    return _scene(
+        step,
+        gravity,
+        bodies={
+            "rotor": {"mass": 1.0, "inertia": (0.2, 0.2, 0.2)} | (rotor or {}),
+            "cart": {"mass": 2.0, "inertia": (0.1, 0.1, 0.1)} | (cart or {}),
+        },
+        joints={
+            "hinge": {"type": "hinge", "child": "rotor", "axis": (0, 1, 0), "friction": friction} | (hinge or {}),
+            "prismatic": {"type": "prismatic", "child": "cart", "axis": (1, 0, 0), "friction": friction}
+            | (prismatic or {}),
+        },
+        motors={"spin": {"type": "torque", "joint": "hinge"}, "push": {"type": "torque", "joint": "prismatic"}},
+        **options,
+    )
+
+
+ARM = {"J": 1.1e-3 + 0.3 * 0.1**2, "L": 0.2, "m": 0.1, "l": 0.15, "Jx": 8e-4, "Jy": 7e-4, "Jz": 1e-4}
+
+
+def furuta(step: float = 0.005, *, shoulder=None, elbow=None, **options) -> tuple[System, Params]:
+    """A rotary pendulum: arm about z with a motor, pendulum about the arm's x axis; friction as given."""
+    return _scene(
+        step,
+        DOWN,
+        bodies={
+            "arm": {"mass": 0.3, "com": (0.1, 0, 0), "inertia": (1e-4, 1.1e-3, 1.1e-3)},
+            "pendulum": {
+                "mass": ARM["m"],
+                "com": (0, 0, -ARM["l"]),
+                "inertia": (ARM["Jx"], ARM["Jy"], ARM["Jz"]),
+            },
+        },
+        joints={
+            "shoulder": {"type": "hinge", "child": "arm", "axis": (0, 0, 1), "friction": shoulder or {}},
+            "elbow": {
+                "type": "hinge",
+                "parent": "arm",
+                "child": "pendulum",
+                "at": (ARM["L"], 0, 0),
+                "axis": (1, 0, 0),
+                "friction": elbow or {},
+            },
+        },
+        motors={"drive": {"type": "torque", "joint": "shoulder"}},
+        **options,
+    )
+
+
+def pairs(step: float = 0.005, gravity=(0, 0, 0)) -> tuple[System, Params]:
+    """Two free bodies, TYPE_a and TYPE_b, joined by each type of joint, in one system of separate pairs."""
+    bodies, joints = {}, {}
+    for i, kind in enumerate(JOINT_TYPES):
+        bodies[f"{kind}_a"] = {
+            "mass": 1.0 + 0.3 * i,
+            "com": (0.1, -0.05, 0.02),
+            "inertia": {"xx": 0.02, "yy": 0.03, "zz": 0.025, "xy": 0.002, "xz": -0.001, "yz": 0.003},
+        }
+        bodies[f"{kind}_b"] = {"mass": 0.7, "com": (0, 0, 0.1), "inertia": (0.01, 0.02, 0.015)}
+        joints[kind] = {
+            "type": kind,
+            "parent": f"{kind}_a",
+            "child": f"{kind}_b",
+            "at": (0.2, 0.1, 0.3),
+            "child_at": (-0.1, 0.05, -0.2),
+            "rotation": (0.3, -0.4, 0.5),
+        } | ({"axis": (1, 2, -0.5)} if kind in AXIS_TYPES else {})
+    return _scene(step, gravity, bodies=bodies, joints=joints)
+
+
+def tops(step: float, *, racket=(1e-2, 2e-2, 3e-2), top=(8e-4, 8e-4, 1e-3)) -> tuple[System, Params]:
+    """A free body `racket`, and a heavy top 0.1 m above a ball joint; both fast."""
+    return _scene(
+        step,
+        DOWN,
+        bodies={
+            "racket": {"mass": 1.0, "inertia": racket},
+            "top": {"mass": 1.0, "com": (0, 0, 0.1), "inertia": top},
+        },
+        joints={"pivot": {"type": "ball", "child": "top"}},
+    )
+
+
+def quaternion_matrix(e: np.ndarray) -> np.ndarray:
+    """Rotation matrices of quaternions [w, x, y, z], in numpy and by another formula than the package's."""
+    w, u = e[..., 0, None, None], e[..., 1:]
+    cross = np.cross(np.eye(3), u[..., None, :]).swapaxes(-1, -2) * -1
+    return (w**2 - np.sum(u * u, axis=-1)[..., None, None]) * np.eye(3) + 2 * (
+        u[..., :, None] * u[..., None, :] + w * cross
+    )
+
+
+def inertia_matrices(params: Params) -> np.ndarray:
+    """(bodies, 3, 3) [kg m^2], body axes."""
+    xx, yy, zz, xy, xz, yz = np.asarray(params.inertia).T
+    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]).transpose(2, 0, 1)
+
+
+def rotation_quaternion(p: np.ndarray) -> np.ndarray:
+    """Quaternion of a rotation vector, not zero, in numpy."""
+    angle = np.linalg.norm(p, axis=-1, keepdims=True)
+    return np.concatenate([np.cos(angle / 2), np.sin(angle / 2) / angle * p], axis=-1)

@@ -1,0 +1,125 @@
+"""Inverse dynamics is the step read backwards, and the two residuals differ by M_Sigma."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from engine.mechanisms import compiled, furuta, place
+from spookax.constraints import assemble, prepare
+from spookax.stepping import forward_residual, inverse_dynamics, saddle, step
+
+COUNT = 40
+FRICTION = {
+    "shoulder": {"coulomb": 0.02, "viscous": 1e-3},
+    "elbow": {"coulomb": 0.005, "viscous": 1e-4, "stribeck": {"excess": 0.002, "speed": 0.1}},
+}
+
+
+def dense(blocks, sizes):
+    """The block matrix of a step as one array."""
+    return jnp.concatenate(
+        [
+            jnp.concatenate([blocks.get((i, j), jnp.zeros((a, b))) for j, b in enumerate(sizes)], axis=1)
+            for i, a in enumerate(sizes)
+        ]
+    )
+
+
+def stacked(state):
+    return jnp.concatenate([state.v, state.w], axis=-1)
+
+
+@functools.partial(compiled, static_argnums=0)
+@functools.partial(jax.vmap, in_axes=(None, None, 0, 0, 0, 0))
+def transitions(system, params, state, command, impulse, dv):
+    """One step with an extra impulse, read backwards; one without, both residuals of a velocity `dv` beside it."""
+    prepared = prepare(system, params)
+    n = 6 * system.num_bodies
+
+    after, info = step(system, prepared, state, command, impulse)
+    v1 = stacked(after).reshape(-1)
+    rows = assemble(system, prepared, state, command, impulse)
+    K = dense(saddle.blocks(system, rows), system.pattern.sizes)
+    D, G, sigma = K[:n, :n], K[n:, :n], jnp.diagonal(K[n:, n:])
+    terms = (D @ v1, rows.p, G.T @ jnp.concatenate(info.joint_impulses), impulse)
+    kicked = {
+        "friction": info.friction,
+        "inverse": inverse_dynamics(system, prepared, state, stacked(after), command),
+        "size": jnp.stack([jnp.abs(x).max() for x in terms]).max(),
+    }
+
+    free, info = step(system, prepared, state, command)
+    b = saddle.friction_columns(system, rows).reshape(n, -1)
+    stiffness = jnp.where(jnp.abs(info.friction) < 1, rows.bound / rows.creep, 0.0)
+    M_sigma = D + G.T @ (G / sigma[:, None]) + (b * stiffness) @ b.T
+    beside = stacked(free) + dv
+    rate = saddle.friction_rates(system, rows, beside) / rows.creep
+    residual = forward_residual(system, prepared, state, beside, command)
+    return kicked, {
+        "friction": info.friction,
+        "same": (jnp.abs(info.friction) < 1) == (jnp.abs(rate) < 1),
+        "forward": M_sigma @ residual.reshape(-1),
+        "inverse": inverse_dynamics(system, prepared, state, beside, command).reshape(-1),
+    }
+
+
+def draw(rng, *, moving, v_creep, dv):
+    """Random states, commands, impulses [N s, N m s] and velocities [m/s, rad/s]; joints at rest unless `moving`."""
+    system, params = furuta(**FRICTION, v_creep=v_creep)
+    states = []
+    for _ in range(COUNT):
+        q = rng.uniform(-3, 3, 2)
+        rate = moving * rng.uniform(-5, 5, 2)
+        joints = zip(("shoulder", "elbow"), q, rate, strict=True)
+        states.append(place(system, params, {n: {"position": x, "rate": v} for n, x, v in joints}))
+    state = jax.tree.map(lambda *x: np.stack(x), *states)
+    impulse = 0.002 * rng.normal(size=(COUNT, 2, 6)) * (1 if moving else 0.01)
+    command = rng.uniform(-0.02, 0.02, (COUNT, 1))
+    return transitions(system, params, state, command, impulse, dv * rng.normal(size=(COUNT, 2, 6))), impulse
+
+
+@pytest.fixture(scope="module")
+def sliding():
+    return draw(np.random.default_rng(0), moving=True, v_creep=1e-6, dv=1e-3)
+
+
+@pytest.fixture(scope="module")
+def at_rest():
+    return draw(np.random.default_rng(1), moving=False, v_creep=1e-6, dv=1e-3)
+
+
+@pytest.fixture(scope="module")
+def creeping():
+    """A wide creep speed, so that a small change of velocity does not break away."""
+    return draw(np.random.default_rng(2), moving=False, v_creep=1e-3, dv=1e-6)
+
+
+@pytest.mark.parametrize("case", ["sliding", "at_rest", "creeping"])
+def test_inverse_dynamics_of_a_step_returns_the_applied_impulse(case, request):
+    """To 1e-10 of the largest impulse or momentum in the balance, largest norms. Rounding allows no less than
+    eps |v| / Sigma: multipliers are (G v + a) / Sigma."""
+    (kicked, _), impulse = request.getfixturevalue(case)
+    sticks = np.abs(kicked["friction"]) < 1
+    assert {"sliding": not sticks.any(), "at_rest": sticks.any() and not sticks.all(), "creeping": sticks.any()}[case]
+    error = np.abs(kicked["inverse"] - impulse).max(axis=(1, 2)) / kicked["size"]
+    print(case, error.max(), sticks.mean(0), kicked["size"].max(), np.abs(impulse).max())
+    assert error.max() < 1e-10
+    assert np.all(np.abs(impulse).max(axis=(1, 2)) > 1e-4 * kicked["size"]), "the impulse counts in the balance"
+
+
+@pytest.mark.parametrize("case", ["sliding", "creeping"])
+def test_m_sigma_times_the_forward_residual_is_the_impulse_residual(case, request):
+    """Relative to 1e-8, for unchanged sticking and sliding: M_Sigma = D + G^T Sigma^-1 G + b^T (F / v_creep) b with the
+    friction rows that stick."""
+    (_, beside), _ = request.getfixturevalue(case)
+    same = np.all(beside["same"], axis=1)
+    print(same.mean(), np.mean(np.abs(beside["friction"]) < 1))
+    assert same.mean() > 0.9
+    assert np.any(np.abs(beside["friction"][same]) < 1) == (case == "creeping")
+    forward, inverse = beside["forward"][same], beside["inverse"][same]
+    error = np.abs(forward - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
+    print(error.max())
+    assert error.max() < 1e-8
