@@ -40,9 +40,9 @@ def compile_times() -> Iterator[list[tuple[float, float]]]:
     """Begin and end of everything that JAX traces and compiles inside [s]."""
     spans: list[tuple[float, float]] = []
 
-    def listen(event: str, duration: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
         if event.startswith("/jax/core/compile/"):
-            spans.append((time.time() - duration, time.time()))
+            spans.append((time.time() - duration_secs, time.time()))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:

@@ -80,7 +80,7 @@ _CURE = (
 def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]):
     """State; violation of every joint and the largest of anything [m or rad]; rates of the axes."""
     state = state_from_joints(system, params, given)
-    kin = frames.kinematics(state.r, state.e, frames.geometry(system, params))
+    kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))
     gaps, _ = joint_rows(system, kin)
     rates: Array = jnp.zeros(0, dtype=state.r.dtype)
     if system.axes:

@@ -114,8 +114,10 @@ class AbstractResidualModel(AbstractModel):
         """
 
     @abc.abstractmethod
-    def restore(self, x: StateTree, x1: StateTree, p: Any, u: Array, impulse: Float[Array, " r"]) -> StateTree:
-        """The state next to a planned x1 that obeys the stiff rows, under the body impulses that the plan needs.
+    def restore(
+        self, x: StateTree, x1: StateTree, p: Any, u: Array, noise: Noise, impulse: Float[Array, " r"]
+    ) -> tuple[StateTree, Transition]:
+        """The state next to a planned x1 that obeys the stiff rows, under the impulses on poses that the plan needs.
 
         `impulse`: what the plan takes the stiff rows to answer. Where x1 obeys the rows with it, x1 itself.
         """

@@ -178,3 +178,13 @@ def test_load_follows_the_precision_that_is_set(slider: Path):
         assert params.mass.dtype == state.r.dtype == np.float32
     _, params, state = sx.load(slider)
     assert params.mass.dtype == state.r.dtype == np.float64
+
+
+def test_a_simulation_that_fails_says_when_and_why(slider: Path, tmp_path: Path):
+    out, page = tmp_path / "run.csv", tmp_path / "run.html"
+    result = run("simulate", slider, "--time", 1, "--motor", "drive=1e308", "--out", out, "--html", page)
+    assert result.exit_code == 1
+    assert "the simulation failed in step 1, at 0 s. " in result.stderr
+    assert "not finite" in result.stderr
+    assert len(out.read_text().splitlines()) == 2  # the header and the state before
+    assert page.is_file()

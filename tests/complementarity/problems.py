@@ -73,7 +73,7 @@ def as_problem(*arrays, dtype=None) -> MLCP:
 
 
 def by_enumeration(N, q, lower, upper):
-    """The solution of each P-matrix problem of a batch: try every one of the 3^n active sets, keep the best."""
+    """Solutions of a batch with P-matrices: try every one of the 3^n active sets, keep the best."""
     batch, n = q.shape
     best, least = np.zeros((batch, n)), np.full(batch, np.inf)
     for held in itertools.product((0, 1, 2), repeat=n):  # free, lower, upper
@@ -84,6 +84,7 @@ def by_enumeration(N, q, lower, upper):
         x = np.linalg.solve(K, np.where(held == 0, -q, np.where(possible[:, None], bound, 0.0))[..., None])[
             ..., 0
         ]
+        x = np.where(held == 0, x, bound)
         outside = np.max(np.maximum(lower - x, x - upper), axis=1)
         error = np.where(
             possible & (outside < 1e-12), violation(N, q, lower, upper, np.clip(x, lower, upper)), np.inf
@@ -94,7 +95,7 @@ def by_enumeration(N, q, lower, upper):
 
 
 def coupled_friction(rng, batch, contacts=4, directions=4, friction=0.5):
-    """A cube on a plane, one normal, four tangents and one slip row per corner: redundant, zero diagonal entries."""
+    """A cube on a plane: normal, four tangents and slip row of each corner. Redundant; zeros on the diagonal."""
     corners = np.array([[x, y, -0.5] for x in (-0.5, 0.5) for y in (-0.5, 0.5)])[:contacts]
     angle = 2 * np.pi * np.arange(directions) / directions
     tangents = np.stack([np.cos(angle), np.sin(angle), np.zeros(directions)], axis=1)

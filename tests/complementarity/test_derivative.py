@@ -1,4 +1,4 @@
-"""The active-set derivative: against central differences away from ties, one-sided at ties, forward = reverse."""
+"""The active-set derivative against differences, central away from ties and one-sided at ties."""
 
 import equinox as eqx
 import jax

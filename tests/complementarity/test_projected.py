@@ -33,7 +33,7 @@ def test_the_status_is_honest(rng):
         assert wrong[good].max(initial=0) < 1e-5
         assert not good[wrong > 1e-3].any()
         assert jnp.all(solution.pivots == sweeps)
-    assert 0 < good.sum()
+    assert good.any()
 
 
 def test_nan_is_said():

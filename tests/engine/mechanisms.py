@@ -13,6 +13,7 @@ import numpy as np
 from spookax._results import STEP_RESULTS
 from spookax.constraints import prepare
 from spookax.scene import Scene
+from spookax.scene.model import Regularisation
 from spookax.stepping import Trajectory, half_kick_back, rollout, state_from_joints, step
 from spookax.system import Params, State, System, build
 
@@ -52,7 +53,7 @@ def engine_states(system: System, params: Params, state: State) -> State:
 
 
 def _scene(step: float, gravity, **parts) -> tuple[System, Params]:
-    regularisation = {k: parts.pop(k) for k in ("relaxation_steps", "v_creep") if k in parts}
+    regularisation = {k: parts.pop(k) for k in list(parts) if k in Regularisation.model_fields}
     return build(Scene(spookax=1, step=step, gravity=gravity, regularisation=regularisation, **parts))
 
 

@@ -81,22 +81,23 @@ def simulate(
     with refusals():
         if out is not None and out.suffix.lower() not in (".csv", ".npz"):
             raise typer.BadParameter("the name must end in .csv or .npz", param_hint="--out")
-        path = scene_file(scene)
-        from ..loading import enable_x64, load
+        from ..scene import read_scene
+        from .inputs import read_inputs
 
-        enable_x64()
+        path = scene_file(scene)
+        read = read_scene(path)
+        inputs = read_inputs(read, motor or [], input, time)
+
         import equinox as eqx
         import jax.numpy as jnp
 
         from .._results import STEP_RESULTS
-        from ..scene import read_scene
+        from ..loading import enable_x64, load
         from ..stepping import rollout
         from ..viewer import save_html
-        from .inputs import read_inputs
         from .outputs import summary, table, write_table
 
-        read = read_scene(path)
-        inputs = read_inputs(read, motor or [], input, time)
+        enable_x64()
         system, params, state = load(path)
         trajectory = eqx.filter_jit(rollout)(system, params, state, jnp.asarray(inputs.values), throw=False)
         columns = table(read, system, params, trajectory, inputs)
@@ -140,13 +141,13 @@ def identify(
 
         check_file(study)
         out.mkdir(parents=True, exist_ok=True)
-        from ..loading import enable_x64
 
-        enable_x64()
+        from ..loading import enable_x64
         from ..report import write_report
         from ..study.identify import identify as run
         from .progress import result_text, say_end, shown
 
+        enable_x64()
         with shown(quiet) as report:
             estimate = run(study, report=report, resume=out if resume else None)
         estimate.save(out)

@@ -28,6 +28,7 @@ def shown(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
         TimeElapsedColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as bar:
         task = bar.add_task("reading and compiling")
         bar.console.print(_HEAD)

@@ -17,6 +17,7 @@ Source: Marklund, Servin, Larson (2025), eqs. (2.8)-(2.11), (2.17)-(2.19), (2.25
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float, Scalar
 from ..math import rotation
@@ -51,6 +52,7 @@ class Rows(eqx.Module):
     a: tuple[Float[Array, " rows"], ...]
     bound: Float[Array, " friction"]  # F = h f [N m s or N s]
     creep: Scalar
+    position: Float[Array, " axes"]  # unwrapped coordinates at t_k; not part of the equations
 
 
 def base_gravity(params: Params) -> Float[Array, " 3"]:
@@ -100,7 +102,7 @@ def motor_forces(system: System, params: Params, command: Float[Array, " motors"
 
 def dry_friction(system: System, params: Params, rate: Float[Array, " axes"]) -> Float[Array, " friction"]:
     """Coulomb level plus Stribeck excess at the present rate, per friction axis [N m or N]."""
-    index = jnp.array(system.friction_axes, dtype=int)
+    index = np.array(system.friction_axes, dtype=int)
     ratio = jnp.abs(rate[index]) / params.stribeck_speed[index]
     safe = jnp.where(ratio > 0, ratio, 1.0)
     power = jnp.where(ratio > 0, safe ** params.stribeck_exponent[index], 0.0)
@@ -117,8 +119,9 @@ def scatter(
 ) -> Float[Array, "bodies 6"]:
     """Impulses b^T amount on the bodies."""
     out = jnp.zeros((system.num_bodies + 1, 6), dtype=b_A.dtype)
-    parents = jnp.array([system.joints[a.joint].parent for a in system.axes], dtype=int)
-    children = jnp.array([system.joints[a.joint].child for a in system.axes], dtype=int)
+    nb = system.num_bodies
+    parents = np.array([system.joints[a.joint].parent for a in system.axes], dtype=int) % (nb + 1)
+    children = np.array([system.joints[a.joint].child for a in system.axes], dtype=int)
     out = out.at[parents].add(b_A * amount[:, None]).at[children].add(b_B * amount[:, None])
     return out[:-1]
 
@@ -132,12 +135,12 @@ def poses_of(system: System, params: Params, kin: frames.Kinematics, names: tupl
 
 def joint_rows(system: System, kin: frames.Kinematics) -> tuple[list[Array], list[tuple[Array, ...]]]:
     """Violation and Jacobians of every joint; the world's Jacobian is left out."""
-    f = frames.joint_frames(system, kin)
+    f = kin.joints
     gaps: list[Array] = [jnp.zeros(0)] * len(system.joints)
     jacobians: list[tuple[Array, ...]] = [()] * len(system.joints)
     for kind in dict.fromkeys(j.type for j in system.joints):
         members = [i for i, j in enumerate(system.joints) if j.type == kind]
-        gap, G_A, G_B = joints.rows(kind, joints.take(f, jnp.array(members, dtype=int)))
+        gap, G_A, G_B = joints.rows(kind, joints.take(f, tuple(members)))
         for row, i in enumerate(members):
             gaps[i] = gap[row]
             jacobians[i] = (G_B[row],) if system.joints[i].parent < 0 else (G_A[row], G_B[row])
@@ -163,7 +166,7 @@ def assemble(
     `impulse`: world force and body torque, each times time [N s, N m s].
     """
     params, h = prepared.params, prepared.params.step
-    kin = frames.kinematics(state.r, state.e, prepared.geometry)
+    kin = frames.kinematics(system, state.r, state.e, prepared.geometry)
     v = velocity(state)
 
     gaps, G = joint_rows(system, kin)
@@ -209,8 +212,8 @@ def assemble(
         bound = h * dry_friction(system, params, rate)
     else:
         b_A = b_B = jnp.zeros((0, 6), dtype=v.dtype)
-        kappa = bound = jnp.zeros(0, dtype=v.dtype)
-    return Rows(D, -(kick + impulse), kappa, b_A, b_B, tuple(G), tuple(sigma), tuple(a), bound, params.v_creep)
+        kappa = bound = position = jnp.zeros(0, dtype=v.dtype)
+    return Rows(D, -(kick + impulse), kappa, b_A, b_B, tuple(G), tuple(sigma), tuple(a), bound, params.v_creep, position)
 
 
 def _speed(system: System, jacobians: tuple[Array, ...], index: tuple[int, ...], v: Array) -> Array:

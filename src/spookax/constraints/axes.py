@@ -2,17 +2,19 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float
+from ..math import rotation
 from ..system import System
-from .frames import Kinematics, joint_frames
+from .frames import Kinematics
 from .joints import JointFrames, take
 
 
-def _axis_frames(system: System, kin: Kinematics) -> tuple[JointFrames, Array]:
-    index = jnp.array([axis.joint for axis in system.axes], dtype=int)
-    rotational = jnp.array([axis.rotational for axis in system.axes])
-    return take(joint_frames(system, kin), index), rotational
+def _axis_frames(system: System, kin: Kinematics) -> tuple[JointFrames, np.ndarray]:
+    index = tuple(axis.joint for axis in system.axes)
+    rotational = np.array([axis.rotational for axis in system.axes])
+    return take(kin.joints, index), rotational
 
 
 def wrapped(system: System, kin: Kinematics) -> Float[Array, " axes"]:
@@ -26,7 +28,7 @@ def wrapped(system: System, kin: Kinematics) -> Float[Array, " axes"]:
 def coordinates(system: System, kin: Kinematics, near: Float[Array, " axes"]) -> Float[Array, " axes"]:
     """Unwrapped coordinate of every axis [rad or m]: the turn nearest to `near`, which carries no derivative."""
     value, turn = wrapped(system, kin), 2 * jnp.pi
-    rotational = jnp.array([axis.rotational for axis in system.axes])
+    rotational = np.array([axis.rotational for axis in system.axes])
     turns = jax.lax.stop_gradient(jnp.round((near - value) / turn))
     return value + jnp.where(rotational, turn * turns, 0.0)
 
@@ -40,10 +42,10 @@ def rate_rows(system: System, kin: Kinematics) -> tuple[Float[Array, "axes 6"], 
     d_A = jnp.einsum("jab,ja->jb", f.R_A, f.d)
     zero = jnp.zeros_like(n_A)
     hinge_A = jnp.einsum("jab,jac,jc->jb", f.R_A, f.R_B, n_B)
-    slide_B = jnp.cross(f.s_B, jnp.einsum("jab,ja->jb", f.R_B, n_W))
+    slide_B = rotation.cross(f.s_B, jnp.einsum("jab,ja->jb", f.R_B, n_W))
     pick = rotational[:, None]
     b_A = jnp.concatenate(
-        [jnp.where(pick, zero, -n_W), jnp.where(pick, -hinge_A, jnp.cross(n_A, f.s_A + d_A))], axis=-1
+        [jnp.where(pick, zero, -n_W), jnp.where(pick, -hinge_A, rotation.cross(n_A, f.s_A + d_A))], axis=-1
     )
     b_B = jnp.concatenate([jnp.where(pick, zero, n_W), jnp.where(pick, n_B, slide_B)], axis=-1)
     return b_A, b_B
@@ -54,6 +56,7 @@ def rates(
 ) -> Float[Array, " axes"]:
     """Rate of every axis for stacked body velocities (v world, w body)."""
     padded = jnp.concatenate([velocity, jnp.zeros_like(velocity[:1])])
-    parents = jnp.array([system.joints[a.joint].parent for a in system.axes], dtype=int)
-    children = jnp.array([system.joints[a.joint].child for a in system.axes], dtype=int)
+    nb = system.num_bodies
+    parents = np.array([system.joints[a.joint].parent for a in system.axes], dtype=int) % (nb + 1)
+    children = np.array([system.joints[a.joint].child for a in system.axes], dtype=int)
     return jnp.sum(b_A * padded[parents] + b_B * padded[children], axis=-1)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
@@ -23,19 +24,19 @@ class Geometry(eqx.Module):
 
 
 class Kinematics(NamedTuple):
-    """Poses of a state with the world appended as the last body (index -1), and the geometry they carry."""
+    """Poses of a state with the world appended as the last body (index -1), and both sides of every joint."""
 
     r: Float[Array, "bodies+1 3"]
     e: Float[Array, "bodies+1 4"]
-    R: Float[Array, "bodies+1 3 3"]
-    geometry: Geometry
+    joints: JointFrames
 
 
 def geometry(system: System, params: Params) -> Geometry:
     """Joint points relative to the centres of mass (world: as given) and joint axes."""
     com = jnp.concatenate([params.com, jnp.zeros_like(params.com[:1])])
-    parents = jnp.array([j.parent for j in system.joints], dtype=int)
-    children = jnp.array([j.child for j in system.joints], dtype=int)
+    nb = system.num_bodies
+    parents = np.array([j.parent for j in system.joints], dtype=int) % (nb + 1)
+    children = np.array([j.child for j in system.joints], dtype=int)
     return Geometry(
         s_A=params.at - com[parents],
         s_B=params.child_at - com[children],
@@ -46,22 +47,17 @@ def geometry(system: System, params: Params) -> Geometry:
     )
 
 
-def kinematics(r: Float[Array, "bodies 3"], e: Float[Array, "bodies 4"], fixed: Geometry) -> Kinematics:
-    """Rotation matrices and the world as an extra body."""
+def kinematics(system: System, r: Float[Array, "bodies 3"], e: Float[Array, "bodies 4"], g: Geometry) -> Kinematics:
+    """Where both sides of every joint are."""
     r = jnp.concatenate([r, jnp.zeros_like(r[:1])])
     e = jnp.concatenate([e, jnp.zeros_like(e[:1]).at[:, 0].set(1.0)])
-    return Kinematics(r, e, rotation.matrix(e), fixed)
-
-
-def joint_frames(system: System, kin: Kinematics) -> JointFrames:
-    """Both sides of every joint."""
-    parents = jnp.array([j.parent for j in system.joints], dtype=int)
-    children = jnp.array([j.child for j in system.joints], dtype=int)
-    g = kin.geometry
-    R_A, R_B = kin.R[parents], kin.R[children]
-    d = kin.r[children] + jnp.einsum("jab,jb->ja", R_B, g.s_B) - kin.r[parents] - jnp.einsum("jab,jb->ja", R_A, g.s_A)
-    side_A = rotation.multiply(kin.e[parents], g.q_A)
-    side_B = rotation.multiply(kin.e[children], g.q_B)
-    rho = rotation.multiply(rotation.conjugate(side_A), side_B)
+    nb, nj = system.num_bodies, len(system.joints)
+    ends = np.array([j.parent for j in system.joints] + [j.child for j in system.joints], dtype=int) % (nb + 1)
+    R = rotation.matrix(e)[ends]
+    s = jnp.concatenate([g.s_A, g.s_B])
+    point = r[ends] + jnp.einsum("jab,jb->ja", R, s)
+    side = rotation.multiply(e[ends], jnp.concatenate([g.q_A, g.q_B]))
+    rho = rotation.multiply(rotation.conjugate(side[:nj]), side[nj:])
     rho = jnp.where(rho[:, :1] < 0, -rho, rho)
-    return JointFrames(R_A, R_B, d, g.s_A, g.s_B, g.C_A, g.C_B, rho)
+    frames = JointFrames(R[:nj], R[nj:], point[nj:] - point[:nj], g.s_A, g.s_B, g.C_A, g.C_B, rho)
+    return Kinematics(r, e, frames)

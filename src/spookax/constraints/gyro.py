@@ -17,32 +17,44 @@ from ..math.block_sparse import inverse
 _NEWTON_STEPS = 3
 
 
+def _half_turn(w: Vector3, h: Scalar) -> tuple[Matrix3, Scalar, Scalar, Scalar]:
+    """[phi] of phi = h w/2 and the series sin t/t, (1 - cos t)/t^2, (t - sin t)/t^3 with t = |phi|."""
+    phi = h / 2 * w
+    t2 = jnp.sum(phi * phi)
+    small = t2 < 1e-4
+    t = jnp.sqrt(jnp.where(small, 1.0, t2))
+    sin = jnp.sin(t)
+    a = jnp.where(small, 1 - t2 / 6 * (1 - t2 / 20 * (1 - t2 / 42)), sin / t)
+    b = jnp.where(small, 0.5 - t2 / 24 * (1 - t2 / 30 * (1 - t2 / 56)), (1 - jnp.cos(t)) / (t * t))
+    c = jnp.where(small, 1 / 6 - t2 / 120 * (1 - t2 / 42 * (1 - t2 / 72)), (t - sin) / (t * t * t))
+    return rotation.skew(phi), a, b, c
+
+
 def momentum(w: Vector3, J: Matrix3, h: Scalar) -> Vector3:
     """exp(h w/2) J w: angular momentum half a step before, in those body axes [N m s]."""
-    return rotation.matrix(rotation.exp(h / 2 * w)) @ (J @ w)
+    S, a, b, _ = _half_turn(w, h)
+    y = J @ w
+    Sy = S @ y
+    return y + a * Sy + b * (S @ Sy)
 
 
 def transport_block(w: Vector3, J: Matrix3, h: Scalar) -> Matrix3:
     """D = d/dw [exp(h w/2) J w], non-symmetric, about J + (h/2)([w] J - [J w]) [kg m^2]."""
-    phi = h / 2 * w
-    t = jnp.sum(phi * phi)
-    small = t < 1e-6
-    norm = jnp.sqrt(jnp.where(small, 1.0, t))
-    a = jnp.where(small, 0.5 - t / 24 + t * t / 720, (1 - jnp.cos(norm)) / norm**2)
-    b = jnp.where(small, 1 / 6 - t / 120 + t * t / 5040, (norm - jnp.sin(norm)) / norm**3)
-    P = rotation.skew(phi)
-    right = jnp.eye(3, dtype=w.dtype) - a * P + b * (P @ P)
-    return rotation.matrix(rotation.exp(phi)) @ (J - h / 2 * rotation.skew(J @ w) @ right)
+    S, a, b, c = _half_turn(w, h)
+    SS = S @ S
+    inner = J - h / 2 * (rotation.skew(J @ w) @ (jnp.eye(3, dtype=w.dtype) - b * S + c * SS))
+    return inner + (a * S + b * SS) @ inner
 
 
 @jax.custom_jvp
 def free_rate(w: Vector3, J: Matrix3, h: Scalar) -> Vector3:
     """Angular velocity after a torque-free step, body axes [rad/s]; a fixed number of Newton steps."""
     target = momentum(w, J, -h)
-    new = w - h * (inverse(J) @ jnp.cross(w, J @ w))
-    for _ in range(_NEWTON_STEPS):
-        new = new - inverse(transport_block(new, J, h)) @ (momentum(new, J, h) - target)
-    return new
+
+    def newton(_, new: Vector3) -> Vector3:
+        return new - inverse(transport_block(new, J, h)) @ (momentum(new, J, h) - target)
+
+    return jax.lax.fori_loop(0, _NEWTON_STEPS, newton, w)
 
 
 @free_rate.defjvp

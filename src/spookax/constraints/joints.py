@@ -14,6 +14,7 @@ against differences.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
@@ -32,33 +33,35 @@ class JointFrames(NamedTuple):
     rho: Float[Array, "joints 4"]  # rotation from A's joint frame to B's, rho_w >= 0
 
 
-def take(frames: JointFrames, index: Array) -> JointFrames:
-    """The joints of one type."""
-    return JointFrames(*(a[index] for a in frames))
+def take(frames: JointFrames, index: tuple[int, ...]) -> JointFrames:
+    """Some of the joints."""
+    if index == tuple(range(frames.d.shape[0])):
+        return frames
+    return JointFrames(*(a[np.array(index, dtype=int)] for a in frames))
 
 
-def _d_rows(f: JointFrames, columns: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    axes_A = jnp.swapaxes(f.C_A[:, :, jnp.array(columns)], 1, 2)  # rows a in A axes
+def _d_rows(f: JointFrames, columns: int) -> tuple[Array, Array, Array]:
+    axes_A = jnp.swapaxes(f.C_A[:, :, :columns], 1, 2)  # rows a in A axes
     axes_W = axes_A @ jnp.swapaxes(f.R_A, 1, 2)
     axes_B = axes_W @ f.R_B
     d_A = jnp.einsum("jab,ja->jb", f.R_A, f.d)
     gap = jnp.einsum("jra,ja->jr", axes_W, f.d)
-    G_A = jnp.concatenate([-axes_W, jnp.cross(axes_A, (f.s_A + d_A)[:, None, :])], axis=-1)
-    G_B = jnp.concatenate([axes_W, jnp.cross(f.s_B[:, None, :], axes_B)], axis=-1)
+    G_A = jnp.concatenate([-axes_W, rotation.cross(axes_A, (f.s_A + d_A)[:, None, :])], axis=-1)
+    G_B = jnp.concatenate([axes_W, rotation.cross(f.s_B[:, None, :], axes_B)], axis=-1)
     return gap, G_A, G_B
 
 
-def _t_rows(f: JointFrames, columns: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Columns of A's frame stay perpendicular to B's axis n."""
-    a_A = jnp.swapaxes(f.C_A[:, :, jnp.array(columns)], 1, 2)
+def _t_rows(f: JointFrames, columns: int) -> tuple[Array, Array, Array]:
+    """The first columns of A's frame stay perpendicular to B's axis n."""
+    a_A = jnp.swapaxes(f.C_A[:, :, :columns], 1, 2)
     n_B = f.C_B[:, None, :, 2]
     R_AB = jnp.swapaxes(f.R_A, 1, 2) @ f.R_B
     n_A = jnp.einsum("jab,jrb->jra", R_AB, n_B)
     a_B = a_A @ R_AB
     gap = jnp.sum(a_A * n_A, axis=-1)
     zero = jnp.zeros_like(a_A)
-    G_A = jnp.concatenate([zero, jnp.cross(a_A, n_A)], axis=-1)
-    G_B = jnp.concatenate([zero, jnp.cross(jnp.broadcast_to(n_B, a_B.shape), a_B)], axis=-1)
+    G_A = jnp.concatenate([zero, rotation.cross(a_A, n_A)], axis=-1)
+    G_B = jnp.concatenate([zero, rotation.cross(jnp.broadcast_to(n_B, a_B.shape), a_B)], axis=-1)
     return gap, G_A, G_B
 
 
@@ -80,13 +83,13 @@ def _stack(*parts: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
 def rows(kind: str, f: JointFrames) -> tuple[Array, Array, Array]:
     """`(g, G_A, G_B)` of all joints of one type: (joints, rows), (joints, rows, 6) twice; `[m]`, `[rad]`."""
     if kind == "ball":
-        return _d_rows(f, (0, 1, 2))
+        return _d_rows(f, 3)
     if kind == "hinge":
-        return _stack(_d_rows(f, (0, 1, 2)), _t_rows(f, (0, 1)))
+        return _stack(_d_rows(f, 3), _t_rows(f, 2))
     if kind == "fixed":
-        return _stack(_d_rows(f, (0, 1, 2)), _q_rows(f))
+        return _stack(_d_rows(f, 3), _q_rows(f))
     if kind == "prismatic":
-        return _stack(_q_rows(f), _d_rows(f, (0, 1)))
+        return _stack(_q_rows(f), _d_rows(f, 2))
     raise ValueError(f"unknown joint type {kind}")
 
 

@@ -6,6 +6,7 @@ in tangent coordinates; e are the readings minus the predicted ones, whitened, z
 may depend on the pair (x, x+); the dependence on x+ is carried through the step, so H, J and D are total.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -85,4 +86,14 @@ def linearise(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
         return Linearised(*jnp.split(step, split, axis=1), *(-part for part in jnp.split(reading, split, axis=1)), e)
 
     data = (before(path.x), after(path.x), samples.u, path.w, path.hint, samples.y, samples.s, samples.seen)
-    return jax.lax.map(one, data, batch_size=min(_CHUNK, path.w.shape[0]))
+    return chunked(one, data, path.w.shape[0])
+
+
+def chunked(function: Callable[[Any], Any], data: Any, count: int) -> Any:
+    """`vmap` in chunks that fit the cache; one compiled body, so `count` should have a divisor up to 256."""
+    size = max(d for d in range(1, min(_CHUNK, count) + 1) if count % d == 0)
+    if size * 8 < _CHUNK:  # no useful divisor
+        size = count
+    split = jax.tree.map(lambda a: a.reshape(count // size, size, *a.shape[1:]), data)
+    out = jax.lax.map(jax.vmap(function), split)
+    return jax.tree.map(lambda a: a.reshape(count, *a.shape[2:]), out)

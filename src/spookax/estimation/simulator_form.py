@@ -28,7 +28,7 @@ from .._typing import Array, Float, Scalar
 from ..complementarity import MLCP, solve_mlcp
 from ..math import small
 from ..protocol import AbstractModel, Noise, Samples
-from .linearise import Linearised, Path, after, before, linearise, residuals
+from .linearise import Linearised, Path, before, chunked, linearise, residuals
 from .sweeps import Filtered, adjoint_smoother, covariance_filter, reduced
 
 _SETTLED = 1e-4  # a step is over when it would move the parameters by less than a hundredth of their sd
@@ -144,7 +144,7 @@ def track(model: AbstractModel, z: Array, noise: Noise, plan: Any, w: Array, u: 
     """Follow planned states (K + 1, or K) with planned noise plus feedback; always a trajectory of the simulator."""
     p = model.prepare(z)
     ahead = jax.tree.map(lambda a: a[: w.shape[0]], plan)
-    gains = jax.lax.map(lambda x: model.tracking_gain(x, p, noise), ahead, batch_size=min(512, w.shape[0]))
+    gains = chunked(lambda x: model.tracking_gain(x, p, noise), ahead, w.shape[0])
 
     def body(carry, step):
         x, level = carry

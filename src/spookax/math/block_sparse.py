@@ -14,6 +14,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from .._typing import Array, Float
+from . import rotation
 
 
 def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -28,8 +29,9 @@ def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
         (a, b), (c, d) = m
         return jnp.stack([jnp.stack([d, -b]), jnp.stack([-c, a])]) / (a * d - b * c)
     if n == 3:
-        c0, c1, c2 = jnp.cross(m[1], m[2]), jnp.cross(m[2], m[0]), jnp.cross(m[0], m[1])
-        return jnp.stack([c0, c1, c2], axis=-1) / jnp.sum(m[0] * c0)
+        # adjugate: columns m1 x m2, m2 x m0, m0 x m1
+        columns = rotation.cross(jnp.roll(m, -1, axis=0), jnp.roll(m, -2, axis=0))
+        return columns.T / jnp.sum(m[0] * columns[0])
     k = 3 if n <= 6 else n // 2
     a, b, c, d = m[:k, :k], m[:k, k:], m[k:, :k], m[k:, k:]
     ai = inverse(a)

@@ -9,23 +9,50 @@ unused branch is fed a safe number, so that no derivative of any order is NaN.
 """
 
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float, Matrix3, Quaternion, Vector3
+
+_LEVI_CIVITA = np.zeros((3, 3, 3))  # [k, i, j]: x_k -> entry (i, j) of the cross-product matrix
+for _k, _i, _j in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+    _LEVI_CIVITA[_k, _i, _j], _LEVI_CIVITA[_k, _j, _i] = -1.0, 1.0
+
+_PRODUCT = np.zeros((4, 4, 4))  # [i, j, k]: a_i b_j -> component k of the Hamilton product
+for _i, _j, _k, _s in (
+    *((0, n, n, 1.0) for n in range(4)),
+    *((n, 0, n, 1.0) for n in range(1, 4)),
+    *((n, n, 0, -1.0) for n in range(1, 4)),
+    *((i, j, k, 1.0) for i, j, k in ((1, 2, 3), (2, 3, 1), (3, 1, 2))),
+    *((j, i, k, -1.0) for i, j, k in ((1, 2, 3), (2, 3, 1), (3, 1, 2))),
+):
+    _PRODUCT[_i, _j, _k] = _s
+
+_MATRIX = np.zeros((4, 4, 9))  # [i, j, entry]: e_i e_j -> entry of the rotation matrix, for unit e
+for _i, _j, _n, _s in (
+    *((1, 1, n, 1.0 if n == 0 else -1.0) for n in (0, 4, 8)),
+    *((2, 2, n, 1.0 if n == 4 else -1.0) for n in (0, 4, 8)),
+    *((3, 3, n, 1.0 if n == 8 else -1.0) for n in (0, 4, 8)),
+    *((0, 0, n, 1.0) for n in (0, 4, 8)),
+    *((1, 2, n, 2.0) for n in (1, 3)),
+    *((1, 3, n, 2.0) for n in (2, 6)),
+    *((2, 3, n, 2.0) for n in (5, 7)),
+    *((0, 3, n, s) for n, s in ((1, -2.0), (3, 2.0))),
+    *((0, 2, n, s) for n, s in ((2, 2.0), (6, -2.0))),
+    *((0, 1, n, s) for n, s in ((5, -2.0), (7, 2.0))),
+):
+    _MATRIX[_i, _j, _n] = _s
 
 _SMALL = 1e-8  # |p|^2 below which the series are exact to rounding
 
 
 def multiply(a: Float[Array, "... 4"], b: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
     """Hamilton product a * b (apply b first, then a)."""
-    aw, av = a[..., :1], a[..., 1:]
-    bw, bv = b[..., :1], b[..., 1:]
-    w = aw * bw - jnp.sum(av * bv, axis=-1, keepdims=True)
-    return jnp.concatenate([w, aw * bv + bw * av + jnp.cross(av, bv)], axis=-1)
+    return jnp.einsum("...i,...j,ijk->...k", a, b, jnp.asarray(_PRODUCT, dtype=a.dtype), optimize=[(0, 1), (0, 1)])
 
 
 def conjugate(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
     """Inverse rotation."""
-    return jnp.concatenate([a[..., :1], -a[..., 1:]], axis=-1)
+    return a * jnp.array([1.0, -1.0, -1.0, -1.0], dtype=a.dtype)
 
 
 def normalise(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
@@ -35,13 +62,8 @@ def normalise(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
 
 def matrix(e: Float[Array, "... 4"]) -> Float[Array, "... 3 3"]:
     """Rotation matrix R with x_world = R x_body."""
-    w, x, y, z = (e[..., i] for i in range(4))
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return jnp.stack([jnp.stack(r, axis=-1) for r in rows], axis=-2)
+    flat = jnp.einsum("...i,...j,ijk->...k", e, e, jnp.asarray(_MATRIX, dtype=e.dtype), optimize=[(0, 1), (0, 1)])
+    return flat.reshape(*e.shape[:-1], 3, 3)
 
 
 def exp(p: Float[Array, "... 3"]) -> Float[Array, "... 4"]:
@@ -78,10 +100,12 @@ def minus(e1: Quaternion, e0: Quaternion) -> Vector3:
 
 def skew(x: Float[Array, "... 3"]) -> Float[Array, "... 3 3"]:
     """Cross-product matrix [x], with [x] y = x × y."""
-    a, b, c = x[..., 0], x[..., 1], x[..., 2]
-    o = jnp.zeros_like(a)
-    rows = [[o, -c, b], [c, o, -a], [-b, a, o]]
-    return jnp.stack([jnp.stack(r, axis=-1) for r in rows], axis=-2)
+    return jnp.tensordot(x, jnp.asarray(_LEVI_CIVITA, dtype=x.dtype), axes=1)
+
+
+def cross(a: Float[Array, "... 3"], b: Float[Array, "... 3"]) -> Float[Array, "... 3"]:
+    """a × b (few operations to compile, unlike the general one of the library)."""
+    return jnp.sum(skew(a) * b[..., None, :], axis=-1)
 
 
 def axis_frame(axis: Vector3) -> Matrix3:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from .._results import MLCP_RESULTS
 from .._typing import Array, Float, Scalar
 from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, Solution
-from ..constraints import Prepared, assemble, axes, frames, prepare
+from ..constraints import Prepared, Rows, assemble, axes, frames, prepare
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation, small
 from ..protocol import AbstractResidualModel, Noise, Transition
@@ -117,14 +117,14 @@ class Multibody(AbstractResidualModel):
         """The same state at the centres of mass."""
         R = rotation.matrix(x.e)
         r = x.p + jnp.einsum("bij,bj->bi", R, com)
-        v = x.v + jnp.einsum("bij,bj->bi", R, jnp.cross(x.w, com))
+        v = x.v + jnp.einsum("bij,bj->bi", R, rotation.cross(x.w, com))
         return State(r, x.e, v, x.w, x.near, jnp.zeros((), dtype=r.dtype))
 
     def body_state(self, s: State, com: Float[Array, "bodies 3"]) -> BodyState:
         """The same state at the frames' origins."""
         R = rotation.matrix(s.e)
         p = s.r - jnp.einsum("bij,bj->bi", R, com)
-        v = s.v - jnp.einsum("bij,bj->bi", R, jnp.cross(s.w, com))
+        v = s.v - jnp.einsum("bij,bj->bi", R, rotation.cross(s.w, com))
         return BodyState(p, s.e, v, s.w, s.near)
 
     def retract(self, x: BodyState, d: Float[Array, " n"]) -> BodyState:
@@ -145,7 +145,7 @@ class Multibody(AbstractResidualModel):
         """Body impulses of whitened noise [N s, N m s]."""
         amount = self.noise.density * noise.process * jnp.sqrt(p.engine.params.step) * w
         if self.noise.kind == "joints":
-            b_A, b_B = axes.rate_rows(self.system, frames.kinematics(state.r, state.e, p.engine.geometry))
+            b_A, b_B = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, p.engine.geometry))
             return scatter(self.system, b_A, b_B, amount)
         return amount.reshape(-1, 6) * self._body_scale(p)
 
@@ -192,13 +192,13 @@ class Multibody(AbstractResidualModel):
 
     def _axis_rows(self, state: State, p: Prep) -> Float[Array, "axes half"]:
         """Axis rates as rows on the tangent of velocities (frame origins)."""
-        kin = frames.kinematics(state.r, state.e, p.engine.geometry)
+        kin = frames.kinematics(self.system, state.r, state.e, p.engine.geometry)
         b_A, b_B = axes.rate_rows(self.system, kin)
         R = rotation.matrix(state.e)
 
         def rates(d: Array) -> Array:
             dv, dw = d.reshape(2, -1, 3)
-            v = dv + jnp.einsum("bij,bj->bi", R, jnp.cross(dw, p.com))
+            v = dv + jnp.einsum("bij,bj->bi", R, rotation.cross(dw, p.com))
             return axes.rates(self.system, b_A, b_B, jnp.concatenate([v, dw], axis=-1))
 
         return jax.jacfwd(rates)(jnp.zeros(self.tangent_size // 2, dtype=state.r.dtype))
@@ -230,19 +230,24 @@ class Multibody(AbstractResidualModel):
 
     def transition(self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise) -> Transition:
         """Inverse dynamics, in units of the noise."""
+        state, v1 = self.engine_state(x, p.com), velocity(self.engine_state(x1, p.com))
+        rows = assemble(self.system, p.engine, state, u, jnp.zeros_like(v1))
+        return self._explain(rows, v1, p, noise)
+
+    def _explain(self, rows: Rows, v1: Float[Array, "bodies 6"], p: Prep, noise: Noise) -> Transition:
         if self.noise.kind != "bodies":
             raise ValueError(
                 "the residual form needs process noise on every body: write `process_noise: {kind: bodies}`, "
                 "or choose `form: simulator`, which also takes noise on the joints only"
             )
-        state, v1 = self.engine_state(x, p.com), velocity(self.engine_state(x1, p.com))
-        rows = assemble(self.system, p.engine, state, u, jnp.zeros_like(v1))
         lam, level = multipliers(self.system, rows, v1)
         unit = self.noise.density * noise.process * jnp.sqrt(p.engine.params.step) * self._body_scale(p)
         w = saddle.balance(self.system, rows, v1, lam, level) / unit
         return Transition(w.reshape(-1), jnp.concatenate([*lam, jnp.zeros(0)]), level)
 
-    def restore(self, x: BodyState, x1: BodyState, p: Prep, u: Array, impulse: Float[Array, " r"]) -> BodyState:
+    def restore(
+        self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise, impulse: Float[Array, " r"]
+    ) -> tuple[BodyState, Transition]:
         # With the plan's velocity v and impulses lam, the body impulse p0 = D v - G^T lam of the plan stays and the
         # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
         state = self.engine_state(x, p.com)
@@ -253,7 +258,9 @@ class Multibody(AbstractResidualModel):
             gaps.append(-(gap + sigma * impulse[start : start + gap.shape[0]])[:, None])
             start += gap.shape[0]
         dv, _ = saddle.solve(self.system, saddle.factor(self.system, rows), jnp.zeros((*v.shape, 1)), gaps)
-        return self.body_state(advance(self.system, p.engine, state, v + dv[..., 0]), p.com)
+        v = v + dv[..., 0]
+        after = advance(self.system, p.engine, state, rows, v)
+        return self.body_state(after, p.com), self._explain(rows, v, p, noise)
 
     # --- sensors
 
@@ -264,7 +271,7 @@ class Multibody(AbstractResidualModel):
         h = p.engine.params.step
         now, after = self.engine_state(x, p.com), self.engine_state(x1, p.com)
         there = after.moved(-(1 - s) * h)
-        kin = frames.kinematics(there.r, there.e, p.engine.geometry)
+        kin = frames.kinematics(self.system, there.r, there.e, p.engine.geometry)
         speed = (0.5 - s) * velocity(now) + (0.5 + s) * velocity(after)
         has_axes = bool(self.system.axes)
         b = axes.rate_rows(self.system, kin) if has_axes else None

@@ -140,7 +140,7 @@ def _trajectory(
 
 
 def _joint_motion(system: System, prepared: Prepared, r: Array, e: Array, v: Array, w: Array, near: Array):
-    kin = frames.kinematics(r, e, prepared.geometry)
+    kin = frames.kinematics(system, r, e, prepared.geometry)
     b_A, b_B = axes.rate_rows(system, kin)
     return axes.coordinates(system, kin, near), axes.rates(system, b_A, b_B, jnp.concatenate([v, w], axis=-1))
 

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from .._results import MLCP_RESULTS, STEP_RESULTS
 from .._typing import Array, Float, Int
 from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, active_set_solve, free_rows
-from ..constraints import Prepared, Rows, assemble, axes, frames
+from ..constraints import Prepared, Rows, assemble, axes
 from ..math import rotation
+from ..math.block_sparse import Factor
 from ..system import State, System
 from . import saddle
 
@@ -48,7 +49,7 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
     nf = len(system.friction_axes)
     if nf == 0:
         v, lam = saddle.solve(system, lu, -rows.p[..., None], [-a[:, None] for a in rows.a])
-        v, lam = v[..., 0], tuple(node[:, 0] for node in lam)
+        v, lam = _refine(system, lu, rows, v[..., 0], tuple(node[:, 0] for node in lam), guess)
         return (v, lam, guess, (MLCP_RESULTS.successful, jnp.zeros((), dtype=int))), (lu, None, None, None)
     b = saddle.friction_columns(system, rows)
     p = jnp.concatenate([-rows.p[..., None], b], axis=-1)
@@ -61,7 +62,15 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
     solution = solver.solve(MLCP(N, q, -one, one), guess)
     x = solution.x
     lam = tuple(node[:, 0] + node[:, 1:] @ (rows.bound * x) for node in lam)
-    return (v1 + X @ x, lam, x, (solution.result, solution.pivots)), (lu, b, X, N)
+    v, lam = _refine(system, lu, rows, v1 + X @ x, lam, x)
+    return (v, lam, x, (solution.result, solution.pivots)), (lu, b, X, N)
+
+
+def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: tuple[Array, ...], x: Array):
+    """One step of iterative refinement: what is wrong in a gap is divided by Sigma in inverse dynamics."""
+    gap = [g + s * node for g, s, node in zip(saddle.gaps(system, rows, v), rows.sigma, lam, strict=True)]
+    dv, dlam = saddle.solve(system, lu, saddle.balance(system, rows, v, lam, x)[..., None], [g[:, None] for g in gap])
+    return v - dv[..., 0], tuple(node - d[:, 0] for node, d in zip(lam, dlam, strict=True))
 
 
 @solve_rows.defjvp
@@ -102,16 +111,12 @@ def _zero_tangent(value: Array):
     return jnp.zeros(jnp.shape(value), dtype=jax.dtypes.float0)
 
 
-def advance(system: System, prepared: Prepared, state: State, v: Float[Array, "bodies 6"]) -> State:
-    """Poses moved along the new velocities by h; angles followed over whole turns."""
+def advance(system: System, prepared: Prepared, state: State, rows: Rows, v: Float[Array, "bodies 6"]) -> State:
+    """Poses moved along the new velocities by h; the angles' turns are followed by their rates."""
     h = prepared.params.step
-    r = state.r + h * v[:, :3]
     e = rotation.normalise(rotation.multiply(state.e, rotation.exp(h * v[:, 3:])))
-    near = state.near
-    if system.axes:
-        kin = frames.kinematics(r, e, prepared.geometry)
-        near = jax.lax.stop_gradient(axes.coordinates(system, kin, near))
-    return State(r, e, v[:, :3], v[:, 3:], near, state.time + h)
+    near = jax.lax.stop_gradient(rows.position + h * axes.rates(system, rows.b_A, rows.b_B, v))
+    return State(state.r + h * v[:, :3], e, v[:, :3], v[:, 3:], near, state.time + h)
 
 
 def step(
@@ -145,4 +150,4 @@ def step(
     v, lam, x, (mlcp_result, pivots) = solve_rows(system, solver, rows, jax.lax.stop_gradient(guess))
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
-    return advance(system, prepared, state, v), StepInfo(result, lam, x, rows.bound, pivots)
+    return advance(system, prepared, state, rows, v), StepInfo(result, lam, x, rows.bound, pivots)

@@ -67,7 +67,7 @@ def state_from_joints(
 
 def assembly_error(system: System, params: Params, state: State) -> Float[Array, ""]:
     """Largest violation of a joint or holonomic user row in a state [m or rad]."""
-    kin = frames.kinematics(state.r, state.e, frames.geometry(system, params))
+    kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))
     worst = jnp.zeros(())
     for gap in _violations(system, params, kin, state.time)[0]:
         worst = jnp.maximum(worst, jnp.max(jnp.abs(gap)))
@@ -92,7 +92,7 @@ def half_kick_back(
 
     def speeds(t: Array) -> tuple[Array, ...]:
         later = state.moved(t)
-        kin = frames.kinematics(later.r, later.e, prepared.geometry)
+        kin = frames.kinematics(system, later.r, later.e, prepared.geometry)
         gaps, jacobians = _violations(system, prepared.params, kin, later.time)
         moved = eqx.tree_at(lambda r: (r.G, r.a), rows, (tuple(jacobians), tuple(jnp.zeros_like(g) for g in gaps)))
         return saddle.gaps(system, moved, v)
@@ -111,16 +111,14 @@ def half_kick_back(
 
 
 def project(system: System, prepared: Prepared, state: State) -> State:
-    """The nearest state (mass metric, to first order) on every joint: two Newton steps and the velocity projection.
+    """The nearest state (mass metric, to first order) on every joint: a Newton step and the velocity projection.
 
     For states already close to the joints, like an estimator's first state after a step; differentiable.
     """
     none = jnp.zeros(0, dtype=state.r.dtype)
-    r, e = state.r, state.e
-    for _ in range(2):
-        r, e = _newton(system, prepared, r, e, none, ())
+    r, e = _newton(system, prepared, state.r, state.e, none, ())
     v = velocity(state)
-    kin = frames.kinematics(r, e, prepared.geometry)
+    kin = frames.kinematics(system, r, e, prepared.geometry)
     rows = _projection_rows(system, prepared, kin, state.time)
     excess = tuple(g - a for g, a in zip(saddle.gaps(system, rows, v), rows.a, strict=True))
     target = tuple(_target(system, prepared.params, i, state) for i in range(len(excess)))
@@ -178,7 +176,7 @@ def _near(system: System, prepared: Prepared, r: Array, e: Array, position: Coor
     """Unwrapped coordinates: as given, or as found."""
     if not system.axes:
         return jnp.zeros(0, dtype=r.dtype)
-    found = axes.wrapped(system, frames.kinematics(r, e, prepared.geometry))
+    found = axes.wrapped(system, frames.kinematics(system, r, e, prepared.geometry))
     names = system.axis_names()
     known = [position[names[i]] if i in given else found[i] for i in range(len(names))]
     return jax.lax.stop_gradient(jnp.stack(known))
@@ -288,6 +286,7 @@ def _projection_rows(system: System, prepared: Prepared, kin: frames.Kinematics,
         a=tuple(gaps),
         bound=jnp.zeros(len(system.friction_axes), dtype=D.dtype),
         creep=params.v_creep,
+        position=jnp.zeros(na, dtype=D.dtype),
     )
 
 
@@ -313,7 +312,7 @@ def _solve(system: System, rows: Rows, defect: tuple[Array, ...], miss: Array, g
 
 
 def _newton(system: System, prepared: Prepared, r: Array, e: Array, target: Array, given: tuple[int, ...]):
-    kin = frames.kinematics(r, e, prepared.geometry)
+    kin = frames.kinematics(system, r, e, prepared.geometry)
     rows = _projection_rows(system, prepared, kin, jnp.zeros((), r.dtype))
     d, _ = _solve(system, rows, rows.a, _miss(system, kin, target, given), given)
     return r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:])
@@ -332,13 +331,13 @@ def _close(system: System, prepared: Prepared, r: Array, e: Array, target: Array
     """Newton to convergence, steps at most half a radian."""
 
     def error(r: Array, e: Array) -> Array:
-        kin = frames.kinematics(r, e, prepared.geometry)
+        kin = frames.kinematics(system, r, e, prepared.geometry)
         gaps, _ = _violations(system, prepared.params, kin, jnp.zeros((), r.dtype))
         return jnp.max(jnp.abs(jnp.concatenate([*gaps, _miss(system, kin, target, given)])))
 
     def body(carry):
         r, e, _, k = carry
-        kin = frames.kinematics(r, e, prepared.geometry)
+        kin = frames.kinematics(system, r, e, prepared.geometry)
         rows = _projection_rows(system, prepared, kin, jnp.zeros((), r.dtype))
         d, _ = _solve(system, rows, rows.a, _miss(system, kin, target, given), given)
         d = d * jnp.minimum(1.0, 0.5 / jnp.maximum(jnp.max(jnp.abs(d[:, 3:])), 1e-12))
@@ -354,7 +353,7 @@ def _close(system: System, prepared: Prepared, r: Array, e: Array, target: Array
 
 def _consistent_velocity(system: System, prepared: Prepared, r: Array, e: Array, rate: Array, given: tuple[int, ...]):
     """Smallest velocity (mass metric) with the given rates on every joint."""
-    kin = frames.kinematics(r, e, prepared.geometry)
+    kin = frames.kinematics(system, r, e, prepared.geometry)
     rows = _projection_rows(system, prepared, kin, jnp.zeros((), r.dtype))
     still = _state(system, r, e, jnp.zeros_like(r), jnp.zeros_like(r), jnp.zeros(len(system.axes), r.dtype))
     target = tuple(_target(system, prepared.params, i, still) for i in range(len(rows.a)))

@@ -29,12 +29,14 @@ class Grid:
 
 
 def grid_of(time: np.ndarray, h: float, steps: int | None = None) -> Grid:
-    """Grid that covers all stamps; `steps` may ask for more."""
+    """Grid that covers all stamps; `steps` may ask for more. The number of steps is a multiple of 64 (compiled code
+    works on chunks of them)."""
     position = (time - time[0]) / h
     step_of = np.floor(position + 1e-6).astype(int)
     fraction = np.clip(position - step_of, 0.0, None)
     slot_of = np.arange(len(time)) - np.searchsorted(step_of, step_of)
-    return Grid(float(time[0]), h, max(int(step_of[-1]) + 1, steps or 0), step_of, slot_of, fraction)
+    count = -(-max(int(step_of[-1]) + 1, steps or 0) // 64) * 64
+    return Grid(float(time[0]), h, count, step_of, slot_of, fraction)
 
 
 def kick_means(grid: Grid, time: np.ndarray, value: np.ndarray) -> np.ndarray:

@@ -192,7 +192,7 @@ class Estimator(Strict):
         description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]",
     )
     noise_scale: Stages = Field(
-        default=(100.0, 10.0, 1.0), description="Factors on the process noise, one per stage"
+        default=(1.0,), description="Factors on the process noise, one per stage"
     )
     max_iterations: Annotated[int, Field(strict=True, ge=1)] = Field(
         default=60, description="Largest number of iterations"

@@ -120,7 +120,7 @@ def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path) -> dict[s
         return {}
     p = model.prepare(z)
     first, second = (model.engine_state(jax.tree.map(lambda a, k=k: a[k], path.x), p.com) for k in (0, 1))
-    kin = frames.kinematics(first.r, first.e, p.engine.geometry)
+    kin = frames.kinematics(setup.system, first.r, first.e, p.engine.geometry)
     position = np.asarray(axes.coordinates(setup.system, kin, first.near))
     b = axes.rate_rows(setup.system, kin)
     rate = np.asarray(axes.rates(setup.system, *b, (velocity(first) + velocity(second)) / 2))
