@@ -17,6 +17,7 @@ import jax
 
 import spookax as sx
 from spookax.cli.estimates import estimated_motion
+from spookax.cli.progress import shown
 from spookax.study.check import sensor_dimensions
 from spookax.study.identify import predict_open_loop
 from spookax.study.recording import read_recording
@@ -113,9 +114,9 @@ def main() -> int:
     study = sx.load_study(DEMO / "furuta_study.yaml")
     truth = json.loads((DEMO / "truth.json").read_text(encoding="utf-8"))["parameters"]
     print("Identifying demo/furuta_study.yaml; most of the time is compiling.", flush=True)
-    with compile_times() as spans:
+    with compile_times() as spans, shown(quiet=False) as report:
         started = time.time()
-        estimate = sx.identify(study)
+        estimate = sx.identify(study, report=report)
         total = time.time() - started
     content = estimate.to_json()
     print(
@@ -132,10 +133,10 @@ def main() -> int:
     predict(estimate, study)
 
     estimate.save(OUT)
-    report = sx.write_report(OUT, content, estimate.states)
+    written = sx.write_report(OUT, content, estimate.states)
     poses = estimated_motion(OUT, estimate.scene, None)
     motion = sx.view(estimate.scene, poses).save(OUT / "motion.html")
-    print(f"\nReport:    {report}\n3D page:   {motion}\nDemo time: {time.time() - began:.0f} s")
+    print(f"\nReport:    {written}\n3D page:   {motion}\nDemo time: {time.time() - began:.0f} s")
     if estimate.status != "converged":
         print("FAILED: the identification did not converge", file=sys.stderr)
         return 1

@@ -1,9 +1,10 @@
 """Recordings of the demo's Furuta pendulum under torque noise, for the coverage of confidence intervals.
 
-Each recording has its own input, initial state, torque noise and encoder noise. The torques are white noise of the stated
-density σ [N m √s] at both joints: independent of one interval Δ to the next, constant within it, with the standard
-deviation σ/√Δ, so that the impulse over any time T has the standard deviation σ √T whatever Δ is. The encoders add Gaussian
-noise and nothing else: neither quantisation nor offset.
+Each recording has its own input, initial state, torque noise and encoder noise. The torques are white
+noise of the stated density σ [N m √s] at both joints: independent from one interval Δ to the next,
+constant within it, with the standard deviation σ/√Δ, so that the impulse over a time T has the standard
+deviation σ √T whatever Δ is. The encoders add Gaussian noise and nothing else: neither quantisation nor
+offset.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,19 @@
-"""Furuta pendulum in two joint coordinates, with exact dry friction. Independent of `spookax`: nothing here imports it.
+"""Furuta pendulum in two joint coordinates, with exact dry friction. Nothing here imports `spookax`.
 
-**Conventions.** The base frame is the frame in which the scene is written. Two bodies, two hinges, all angles unwrapped:
+**Conventions.** The base frame is the frame in which the scene is written. Two bodies, two hinges, all
+angles unwrapped:
 
-- φ (arm): hinge about the base's z axis, at the origin. The arm's frame is Rz(φ). Its centre of mass lies on the axis.
-- α (pendulum): hinge about the *arm's* x axis (radial), at (L, 0, 0) in the arm's frame. The pendulum's frame is
-  Rz(φ) Rx(α), its centre of mass at (0, 0, -l) in it; α = 0 hangs.
+- φ (arm): hinge about the base's z axis, at the origin. The arm's frame is Rz(φ). Its centre of mass lies
+  on the axis.
+- α (pendulum): hinge about the *arm's* x axis (radial), at (L, 0, 0) in the arm's frame. The pendulum's
+  frame is Rz(φ) Rx(α), its centre of mass at (0, 0, -l) in it; α = 0 hangs.
 
-So a scene with hinges of axes z and x, `at: [L, 0, 0]` and `com: [0, 0, -l]` is the same machine with the same signs.
+So a scene with hinges of axes z and x, `at: [L, 0, 0]` and `com: [0, 0, -l]` is the same machine with the
+same signs.
 
-**Equations.** The centre of mass is p = Rz(φ) (L, l sin α, -l cos α), the pendulum's angular velocity in its own axes
-(α', φ' sin α, φ' cos α). With the moments of inertia Jx (swing), Jy (transverse), Jz (axial) about its centre of mass the
-kinetic energy is ½ q'ᵀ M q' with q = (φ, α) and
+**Equations.** The centre of mass is p = Rz(φ) (L, l sin α, -l cos α), the pendulum's angular velocity in
+its own axes (α', φ' sin α, φ' cos α). With the moments of inertia Jx (swing), Jy (transverse), Jz (axial)
+about its centre of mass the kinetic energy is ½ q'ᵀ M q' with q = (φ, α) and
 
     M11 = J_arm + m L² + (m l² + Jy) sin²α + Jz cos²α,   M12 = m L l cos α,   M22 = m l² + Jx
 
@@ -19,18 +22,21 @@ and Lagrange's equations read, with ∂ the derivative with respect to α,
     M11 φ'' + M12 α'' + ∂M11 α' φ' + ∂M12 α'² = m g·∂p/∂φ + K u - k (φ - φ_rest) - d1 φ' + f1 + w1
     M12 φ'' + M22 α'' - ½ ∂M11 φ'²            = m g·∂p/∂α                        - d2 α' + f2 + w2
 
-The base is tilted by Ry(tilt_y) Rx(tilt_x) (about the world's x, then about the world's y), so gravity in base axes is
-g = Rx(tilt_x)ᵀ Ry(tilt_y)ᵀ (0, 0, -9.81). K u is the motor's torque (u held between samples), w torque noise.
+The base is tilted by Ry(tilt_y) Rx(tilt_x) (about the world's x, then about the world's y), so gravity in
+base axes is g = Rx(tilt_x)ᵀ Ry(tilt_y)ᵀ (0, 0, -9.81). K u is the motor's torque, w torque noise.
 
-**Dry friction** is set-valued: f_i = -F_i sign(q_i') in motion and any |f_i| <= F_i at rest. A joint is at rest when its rate
-is exactly 0. At the start of every step the joints at rest are sorted into stuck, starting forward and starting backward
-by trying all (at most nine) cases; the acceleration problem is a strictly convex box problem, so exactly one case fits but
-for ties. The mode is then held and the smooth equations are integrated by the classical Runge-Kutta method of order 4. A
-rate that changes sign within the step is an event: the step is cut at the zero of the rate (of the parabola through both
-ends and the first slope: off by O(step³)), the rate becomes exactly 0, and the rest of the step starts from a new case.
-A stuck joint that would break loose within a step does so at its end, which makes its rate late by O(step²).
+**Dry friction** is set-valued: f_i = -F_i sign(q_i') in motion and any |f_i| <= F_i at rest. A joint is
+at rest when its rate is exactly 0. At the start of every step the joints at rest are sorted into stuck,
+starting forward and starting backward by trying all (at most nine) cases; the acceleration problem is a
+strictly convex box problem, so exactly one case fits but for ties. The mode is then held and the smooth
+equations are integrated by the classical Runge-Kutta method of order 4. A rate that changes sign within
+the step is an event: the step is cut at the zero of the rate (of the parabola through both ends and the
+first slope: off by O(step³)), the rate becomes exactly 0, and the rest of the step starts from a new
+case. A stuck joint that would break loose within a step does so at its end, which makes its rate late by
+O(step²).
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -39,27 +45,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+Real = float | jax.Array
+
 
 class Furuta(NamedTuple):
     """Constants of the machine, in SI units. Any field may be an array under `jax.vmap`."""
 
-    arm_inertia: ArrayLike  # J_arm about the base's z axis, rotor included [kg m²]
-    arm_length: ArrayLike  # L, from the arm's axis to the pendulum's hinge [m]
-    mass: ArrayLike  # m of the pendulum [kg]
-    com: ArrayLike  # l, from the hinge to the pendulum's centre of mass [m]
-    swing_inertia: ArrayLike  # Jx, about the hinge's direction [kg m²]
-    transverse_inertia: ArrayLike  # Jy, across hinge and rod [kg m²]
-    axial_inertia: ArrayLike = 0.0  # Jz, along the rod [kg m²]
-    arm_viscous: ArrayLike = 0.0  # d1 [N m s/rad]
-    pendulum_viscous: ArrayLike = 0.0  # d2 [N m s/rad]
-    arm_coulomb: ArrayLike = 0.0  # F1 [N m]
-    pendulum_coulomb: ArrayLike = 0.0  # F2 [N m]
-    gain: ArrayLike = 1.0  # K [N m per unit of input]
-    tilt_x: ArrayLike = 0.0  # [rad]
-    tilt_y: ArrayLike = 0.0  # [rad]
-    stiffness: ArrayLike = 0.0  # k of the arm's cable [N m/rad]
-    rest: ArrayLike = 0.0  # φ_rest of the cable [rad]
-    gravity: ArrayLike = 9.81  # [m/s²]
+    arm_inertia: Real  # J_arm about the base's z axis, rotor included [kg m²]
+    arm_length: Real  # L, from the arm's axis to the pendulum's hinge [m]
+    mass: Real  # m of the pendulum [kg]
+    com: Real  # l, from the hinge to the pendulum's centre of mass [m]
+    swing_inertia: Real  # Jx, about the hinge's direction [kg m²]
+    transverse_inertia: Real  # Jy, across hinge and rod [kg m²]
+    axial_inertia: Real = 0.0  # Jz, along the rod [kg m²]
+    arm_viscous: Real = 0.0  # d1 [N m s/rad]
+    pendulum_viscous: Real = 0.0  # d2 [N m s/rad]
+    arm_coulomb: Real = 0.0  # F1 [N m]
+    pendulum_coulomb: Real = 0.0  # F2 [N m]
+    gain: Real = 1.0  # K [N m per unit of input]
+    tilt_x: Real = 0.0  # [rad]
+    tilt_y: Real = 0.0  # [rad]
+    stiffness: Real = 0.0  # k of the arm's cable [N m/rad]
+    rest: Real = 0.0  # φ_rest of the cable [rad]
+    gravity: Real = 9.81  # [m/s²]
 
 
 SCENE_PATHS = {
@@ -83,7 +91,8 @@ def mass_matrix(p: Furuta, alpha):
     """M11, M12, M22 at the pendulum angle `alpha`. [kg m²]"""
     s, c = jnp.sin(alpha), jnp.cos(alpha)
     tip = p.mass * p.com**2
-    m11 = p.arm_inertia + p.mass * p.arm_length**2 + (tip + p.transverse_inertia) * s**2 + p.axial_inertia * c**2
+    pendulum = (tip + p.transverse_inertia) * s**2 + p.axial_inertia * c**2
+    m11 = p.arm_inertia + p.mass * p.arm_length**2 + pendulum
     return m11, p.mass * p.arm_length * p.com * c, tip + p.swing_inertia
 
 
@@ -186,19 +195,20 @@ def _runge_kutta(p: Furuta, q, v, torque, mode, h):
 
 
 def _zero(v0, slope, v1):
-    """Zero in (0, 1] of the parabola with the value `v0` and the slope `slope` at 0 and the value `v1` at 1."""
+    """Zero in (0, 1] of the parabola with value `v0` and slope `slope` at 0 and value `v1` at 1."""
     root = jnp.sqrt(jnp.maximum(slope**2 - 4 * (v1 - v0 - slope) * v0, 0.0))
     return -2 * v0 / (slope - jnp.sign(v0) * root)
 
 
-_MOST_EVENTS = 6  # in one step; never more than three seen
+_MOST_EVENTS = 6  # in one step; later ones are passed over
 
 
 def _interval(p: Furuta, q, v, torque, h, steps):
     """Integrate over `steps` steps of size `h` with constant torque.
 
-    The loop takes one trial a turn. A trial that passes the zero of a rate is thrown away and repeated with the length
-    that lands on it; `landing` marks the joints whose rate is then set to 0, `rest` is what remains of the step.
+    The loop takes one trial a turn. A trial that passes the zero of a rate is thrown away and repeated with
+    the length that lands on it; `landing` marks the joints whose rate is then set to 0, `rest` is what is
+    left of the step.
     """
 
     def body(carry):
@@ -254,7 +264,7 @@ def simulate(
     p: Furuta,
     u: ArrayLike,
     *,
-    start: ArrayLike = (0.0, 0.0, 0.0, 0.0),
+    start: ArrayLike | Sequence[float] = (0.0, 0.0, 0.0, 0.0),
     sample_time: float = 5e-3,
     step: float = 1e-5,
     torque_noise: ArrayLike | None = None,
@@ -269,12 +279,12 @@ def simulate(
     - `step`: largest integration step. [s]
     - `torque_noise`: extra torque at both joints, shape `(n, k, 2)`: k equal intervals to a sample. [N m]
 
-    **Returns:** angles `(n, 2)` [rad] and rates `(n, 2)` [rad/s] at t_0 .. t_n-1. May be called under `jax.vmap`.
+    **Returns:** angles `(n, 2)` [rad] and rates `(n, 2)` [rad/s] at t_0 .. t_n-1. Works under `jax.vmap`.
 
     **Raises:** `RuntimeError` unless JAX runs in double precision.
     """
     if not jax.config.read("jax_enable_x64"):
-        raise RuntimeError("the reference needs float64: call jax.config.update('jax_enable_x64', True) first")
+        raise RuntimeError("float64 is needed: call jax.config.update('jax_enable_x64', True) first")
     u = jnp.asarray(u, float)
     noise = jnp.zeros((u.shape[0], 1, 2)) if torque_noise is None else jnp.asarray(torque_noise, float)
     steps = int(np.ceil(round(sample_time / noise.shape[1] / step, 6)))

@@ -1,14 +1,16 @@
-"""A mass with viscous and dry friction, driven by gain times input: sampled exactly, many runs at once. No `spookax`.
+"""A mass with viscous and dry friction, driven by gain times input: sampled exactly, many runs at once.
 
     m v' = K u + w - d v + f,   x' = v,   f = -F sign(v) in motion, any |f| <= F at rest
 
-Input u and noise force w are piecewise constant, so the motion between their jumps is known in closed form: with
-c = d/m, constant acceleration force g = K u + w and sliding direction s, a = (g - F s)/m,
+Input u and noise force w are piecewise constant, so the motion between their jumps is known in closed
+form: with c = d/m, the constant force g = K u + w, sliding direction s and a = (g - F s)/m,
 
-    v(t) = v0 e^(-ct) + a t φ1(ct),  x(t) = x0 + v0 t φ1(ct) + a t² φ2(ct),  φ1(z) = (1 - e^-z)/z,  φ2(z) = (1 - φ1(z))/z
+    v(t) = v0 e^(-ct) + a t φ1(ct),    x(t) = x0 + v0 t φ1(ct) + a t² φ2(ct)
+    φ1(z) = (1 - e^-z)/z,              φ2(z) = (1 - φ1(z))/z
 
-A rate reaches zero at t = log(1 - c v0/a)/c if a opposes it, at most once while g is constant. From there the mass stays if
-|g| <= F, else it slides the way g pushes. Nothing is approximated but by rounding.
+A rate reaches zero at t = log(1 - c v0/a)/c if a opposes it, at most once while g is constant. From there
+the mass stays if |g| <= F, else it slides the way g pushes. Nothing is approximated but by rounding.
+Nothing here imports `spookax`.
 """
 
 from dataclasses import dataclass
@@ -95,6 +97,8 @@ def simulate(
 def white_forces(
     rng: np.random.Generator, shape: tuple[int, int, int], density: float, sample_time: float
 ) -> np.ndarray:
-    """Forces `(runs, n, k)`, constant over each of k intervals to a sample, whose impulse over a time T has the
-    standard deviation `density` √T. `density` in N √s."""
+    """Forces `(runs, n, k)`, constant over each of k intervals to a sample. [N]
+
+    Their impulse over a time T has the standard deviation `density` √T; `density` in N √s.
+    """
     return rng.normal(0.0, density / np.sqrt(sample_time / shape[2]), shape)

@@ -80,10 +80,9 @@ def by_enumeration(N, q, lower, upper):
         held = np.array(held)
         bound = np.where(held == 1, lower, upper)
         possible = np.isfinite(np.where(held == 0, 0.0, bound)).all(axis=1)
+        bound = np.where(np.isfinite(bound), bound, 0.0)
         K = np.where((held == 0)[None, :, None], N, np.eye(n))
-        x = np.linalg.solve(K, np.where(held == 0, -q, np.where(possible[:, None], bound, 0.0))[..., None])[
-            ..., 0
-        ]
+        x = np.linalg.solve(K, np.where(held == 0, -q, bound)[..., None])[..., 0]
         x = np.where(held == 0, x, bound)
         outside = np.max(np.maximum(lower - x, x - upper), axis=1)
         error = np.where(
@@ -95,7 +94,7 @@ def by_enumeration(N, q, lower, upper):
 
 
 def coupled_friction(rng, batch, contacts=4, directions=4, friction=0.5):
-    """A cube on a plane: normal, four tangents and slip row of each corner. Redundant; zeros on the diagonal."""
+    """A cube on a plane: normal, tangents and slip row of each corner. Redundant; zeros on the diagonal."""
     corners = np.array([[x, y, -0.5] for x in (-0.5, 0.5) for y in (-0.5, 0.5)])[:contacts]
     angle = 2 * np.pi * np.arange(directions) / directions
     tangents = np.stack([np.cos(angle), np.sin(angle), np.zeros(directions)], axis=1)

@@ -24,13 +24,12 @@ def test_free_means_that_y_lies_between_the_bounds_and_ties_count():
 
 
 def test_ties_survive_rounding(rng):
-    """q made so that every row is on its bound with w = 0, but for rounding."""
+    """q made so that every row is on its upper bound with w = 0, but for one unit in the last place of q."""
     N = rng.normal(size=(8, 8))
     N = N @ N.T + np.eye(8)
-    x = rng.choice([-1.0, 1.0], 8)
-    problem = as_problem(N, -N @ x, -np.ones(8), np.ones(8))
-    assert jnp.any(problem.slack(jnp.asarray(x)) != 0), "the draw has no rounding to survive"
-    assert jnp.all(free_rows(problem, jnp.asarray(x)))
+    for ulp in (np.inf, -np.inf):
+        problem = as_problem(N, np.nextafter(-N @ np.ones(8), ulp), -np.ones(8), np.ones(8))
+        assert jnp.all(free_rows(problem, jnp.ones(8)))
 
 
 @pytest.mark.parametrize("n", [2, 5])

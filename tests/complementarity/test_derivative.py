@@ -1,5 +1,7 @@
 """The active-set derivative against differences, central away from ties and one-sided at ties."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,8 @@ import numpy as np
 import pytest
 from complementarity.problems import FILE, as_problem, p_matrices, random_bounds
 
-from spookax.complementarity import MLCP, ProjectedGaussSeidel, solve_mlcp
+from spookax._results import MLCP_RESULTS
+from spookax.complementarity import MLCP, Lemke, ProjectedGaussSeidel, solve_mlcp
 
 pytestmark = pytest.mark.usefixtures("strict_jax")
 BATCH, N_ROWS = 300, 5
@@ -23,6 +26,11 @@ def shifted(problem: MLCP, direction: MLCP, by) -> MLCP:
 
 solve_all = jax.jit(jax.vmap(x_of))
 tangent = jax.jit(jax.vmap(lambda p, d: jax.jvp(x_of, (p,), (d,))[1]))
+
+
+second_tangent = jax.jit(
+    jax.vmap(lambda p, d: jax.jvp(lambda p: jax.jvp(x_of, (p,), (d,))[1], (p,), (d,))[1])
+)
 
 
 @pytest.fixture
@@ -70,10 +78,7 @@ def test_second_derivative(problems):
         - tangent(shifted(problem, direction, -step), direction)
     ) / (2 * step)
 
-    def twice(p, d):
-        return jax.jvp(lambda p: jax.jvp(x_of, (p,), (d,))[1], (p,), (d,))[1]
-
-    second = jax.jit(jax.vmap(twice))(problem, direction)
+    second = second_tangent(problem, direction)
     error = jnp.linalg.norm(second - difference, axis=1) / (1 + jnp.linalg.norm(difference, axis=1))
     assert jnp.isfinite(second).all()
     assert error[regular].max() < 1e-6
@@ -93,10 +98,7 @@ def test_in_q_alone_the_solution_is_piecewise_linear(problems):
     problem, direction = problems
     only_q = jax.tree.map(jnp.zeros_like, direction)
     only_q = eqx.tree_at(lambda d: d.q, only_q, direction.q)
-    second = jax.vmap(lambda p, d: jax.jvp(lambda p: jax.jvp(x_of, (p,), (d,))[1], (p,), (d,))[1])(
-        problem, only_q
-    )
-    assert jnp.all(second == 0)
+    assert jnp.all(second_tangent(problem, only_q) == 0)
 
 
 def test_a_tie_takes_the_side_on_which_the_row_is_free(rng):
@@ -124,32 +126,31 @@ def test_a_tie_takes_the_side_on_which_the_row_is_free(rng):
     np.testing.assert_allclose(outwards[:, 0], 0.0, atol=1e-6)  # the other side: held
 
 
-@pytest.mark.parametrize(("q", "expected"), [(-0.99, (-1, 0)), (-1.01, (0, 1)), (-1.0, (-1, 0))])
-def test_stick_slip_and_the_onset(q, expected):
-    """w = x + q, -b <= x <= b with b = 1: inside x' = -q', outside x' = b', at the onset as inside."""
-
-    def x(q, b):
-        return solve_mlcp(MLCP(jnp.ones((1, 1)), q[None], -b[None], b[None])).x[0]
-
-    np.testing.assert_allclose(
-        jax.grad(x, argnums=(0, 1))(jnp.asarray(q), jnp.asarray(1.0)), expected, atol=1e-15
-    )
+@jax.jit
+@jax.vmap
+@functools.partial(jax.grad, argnums=(0, 1))
+def friction_gradient(q, b):
+    """Of x in w = x + q, -b <= x <= b."""
+    return solve_mlcp(MLCP(jnp.ones((1, 1)), q[None], -b[None], b[None])).x[0]
 
 
-@pytest.mark.parametrize("q", [-1.0, 0.5])
-def test_bounds_that_open_from_zero(q):
+def test_stick_slip_and_the_onset():
+    """Inside x' = -q', outside x' = b', at the onset (the last one) as inside."""
+    dq, db = friction_gradient(jnp.asarray([-0.99, -1.01, 1.01, -1.0]), jnp.ones(4))
+    np.testing.assert_allclose(dq, [-1, 0, 0, -1], atol=1e-15)
+    np.testing.assert_allclose(db, [0, 1, -1, 0], atol=1e-15)
+
+
+def test_bounds_that_open_from_zero():
     """b = 0: x = 0 now, and x = -sign(q) b for small b > 0."""
-
-    def x(b):
-        return solve_mlcp(MLCP(jnp.ones((1, 1)), jnp.asarray([q]), -b[None], b[None])).x[0]
-
-    np.testing.assert_allclose(jax.grad(x)(jnp.asarray(0.0)), -np.sign(q))
+    q = jnp.asarray([-1.0, 0.5, -1e-3, 2.0])
+    np.testing.assert_allclose(friction_gradient(q, jnp.zeros(4))[1], -np.sign(q))
 
 
 def test_where_the_solution_is_not_unique_the_derivative_is_finite():
     entry = next(entry for entry in FILE["problems"] if entry["name"] == "lcp_CPS_1")  # N = [[1, 1], [1, 1]]
     problem = as_problem(entry["M"], entry["q"], np.zeros(2), np.full(2, np.inf))
-    gradient = jax.grad(lambda p: solve_mlcp(p).x.sum())(problem)
+    gradient = jax.jit(jax.grad(lambda p: solve_mlcp(p).x.sum()))(problem)
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
@@ -166,24 +167,30 @@ def test_through_a_scan():
         return jnp.sum(jax.lax.scan(step, jnp.zeros(2), jnp.arange(50.0))[1])
 
     q = jnp.asarray([1.7, 1.3])
-    difference = [(jax.jit(cost)(q + d) - jax.jit(cost)(q - d)) / 2e-6 for d in 1e-6 * jnp.eye(2)]
-    np.testing.assert_allclose(jax.jit(jax.grad(cost))(q), difference, rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(jax.jit(jax.jacfwd(cost))(q), jax.jit(jax.grad(cost))(q), rtol=1e-12)
+    value = jax.jit(cost)
+    difference = [(value(q + d) - value(q - d)) / 2e-6 for d in 1e-6 * jnp.eye(2)]
+    gradient = jax.jit(jax.grad(cost))(q)
+    np.testing.assert_allclose(gradient, difference, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(cost))(q), gradient, rtol=1e-12)
 
 
 def test_the_guess_has_no_derivative():
     problem = as_problem(np.eye(2), [0.5, -3.0], -np.ones(2), np.ones(2))
-    gradient = jax.grad(lambda guess: solve_mlcp(problem, guess=guess).x.sum())(jnp.asarray([0.3, 0.2]))
+    gradient = jax.jit(jax.grad(lambda guess: solve_mlcp(problem, guess=guess).x.sum()))(
+        jnp.asarray([0.3, 0.2])
+    )
     np.testing.assert_array_equal(gradient, 0.0)
 
 
-def test_status_and_counts_pass_through_transformations():
+@pytest.mark.parametrize("solver", [Lemke(), ProjectedGaussSeidel()], ids=["lemke", "projected"])
+def test_status_and_counts_come_along(solver):
     problem = as_problem(np.eye(2), [0.5, -3.0], -np.ones(2), np.ones(2))
-    for solver in (ProjectedGaussSeidel(),):
-        _, solution = jax.value_and_grad(lambda q, s=solver: _cost(problem, q, s), has_aux=True)(problem.q)
-        assert jnp.isfinite(solution.residual)
 
+    def cost(problem):
+        solution = solve_mlcp(problem, solver)
+        return jnp.sum(solution.x), solution
 
-def _cost(problem, q, solver):
-    solution = solve_mlcp(MLCP(problem.N, q, problem.lower, problem.upper), solver)
-    return jnp.sum(solution.x), solution
+    (value, solution), _ = jax.jit(jax.value_and_grad(cost, has_aux=True))(problem)
+    assert value == 0.5
+    assert solution.result == MLCP_RESULTS.successful
+    assert solution.pivots == (0 if isinstance(solver, Lemke) else solver.sweeps)

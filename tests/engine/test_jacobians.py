@@ -23,7 +23,7 @@ STEP = 1e-5  # of the differences: truncation 1e-10, rounding 1e-11, relative to
 def read(system, params, r, e, d):
     """Gaps, axis coordinates, joint Jacobians and rate rows at poses moved by a tangent step d (bodies, 6)."""
     geometry = prepare(system, params).geometry
-    kin = frames.kinematics(r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:]), geometry)
+    kin = frames.kinematics(system, r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:]), geometry)
     gaps, jacobians = joint_rows(system, kin)
     b_A, b_B = axes.rate_rows(system, kin)
     coordinates = axes.coordinates(system, kin, jnp.zeros(len(system.axes)))

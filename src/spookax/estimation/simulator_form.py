@@ -31,7 +31,8 @@ from ..protocol import AbstractModel, Noise, Samples
 from .linearise import Linearised, Path, before, chunked, linearise, residuals
 from .sweeps import Filtered, adjoint_smoother, covariance_filter, reduced
 
-_SETTLED = 1e-4  # a step is over when it would move the parameters by less than a hundredth of their sd
+_LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
+_ROUGH = 0.01  # relative decrease that ends a stage before the last
 _TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
 
 
@@ -66,7 +67,7 @@ class Settings:
     """Numbers of the iteration."""
 
     max_iterations: int = 60
-    tolerance: float = 1e-6  # relative decrease of the cost that counts as none, twice in a row
+    tolerance: float = 1e-6  # relative decrease of the cost that counts as none, twice in a row (or 0.1 in nats)
     marginal: bool = True
 
 
@@ -317,7 +318,7 @@ class Estimator:
     def _stage(self, number: int, stage: Stage, it: Iterate, last: bool, used: int):
         s, p = self.settings, self.problem
         lower, upper = jnp.asarray(p.lower), jnp.asarray(p.upper)
-        damping, alpha, small_steps = 1e-4, 1.0, 0
+        damping, alpha, calm = 1e-4, 1.0, 0
         linear, value = self.linear(stage, it), self.cost(stage, it)
         marginal = s.marginal and last
         extra, pending = jnp.zeros_like(it.z), marginal
@@ -332,21 +333,27 @@ class Estimator:
             new, new_value = self._try(stage, it, linear, d, alpha)
             gain = (value + float(extra @ it.z)) - (new_value + float(extra @ new.z))
             moved = alpha * float(jnp.max(jnp.abs(d))) if d.size else 0.0
-            settled = abs(gain) < s.tolerance * abs(value) and float(d @ linear.N @ d) < _SETTLED
-            if np.isfinite(new_value) and gain >= 0:
-                small_steps = small_steps + 1 if gain < s.tolerance * abs(value) else 0
+            # half the squared length of the step in posterior standard deviations is what the cost would gain by it
+            change = float(d @ linear.N @ d) / 2
+            little = max(s.tolerance * abs(value), _LITTLE)
+            accepted = np.isfinite(new_value) and gain >= 0
+            if accepted:
+                calm = calm + 1 if gain < little else 0
                 it, value = new, new_value
                 damping, alpha = max(damping / 10, 1e-9), min(1.0, 2 * alpha)
                 linear = self.linear(stage, it)
                 self.iterate = it
             else:
+                # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
+                calm = calm + 1 if change < _LITTLE else calm
                 damping, alpha = min(damping * 10, 1e6), alpha / 2
             self._say(number, used, value, moved, damping)
-            if settled or small_steps >= 2 or (small_steps and not last):
+            over = calm >= 2 or (not last and (not accepted or gain < _ROUGH * abs(value)))
+            if over:
                 if not pending:
                     result = ESTIMATE_RESULTS.successful
                     break
-                extra, pending, small_steps = self._gradient(stage, it, linear), False, 0
+                extra, pending, calm = self._gradient(stage, it, linear), False, 0
                 damping, alpha = 1e-9, 1.0
             elif alpha < 1e-3:
                 result = ESTIMATE_RESULTS.no_progress

@@ -57,8 +57,11 @@ def state_from_joints(
     r, e = jax.lax.stop_gradient(place(position))
     target = jnp.array([position[system.axis_names()[i]] for i in given]).reshape(len(given))
     r, e = jax.lax.stop_gradient(_close(system, jax.lax.stop_gradient(prepared), r, e, target, given))
-    for _ in range(2):  # differentiable Newton steps at the solution: the implicit rule
-        r, e = _newton(system, prepared, r, e, target, given)
+
+    def newton(pose, _):
+        return _newton(system, prepared, *pose, target, given), None
+
+    (r, e), _ = jax.lax.scan(newton, (r, e), length=2)  # differentiable, at the solution: the implicit rule
     wanted = jnp.array([rate[system.axis_names()[i]] for i in given]).reshape(len(given))
     v = _consistent_velocity(system, prepared, r, e, wanted, given)
     near = _near(system, prepared, r, e, position, given)

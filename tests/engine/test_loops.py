@@ -1,0 +1,122 @@
+"""A closed loop with redundant rows: four hinges in space keep a plane mechanism, 17 independent rows of 20."""
+
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from engine.mechanisms import STEPS, compiled, place, simulate
+from spookax.scene import read_scene
+from spookax.stepping import rollout, state_from_joints
+from spookax.stepping.start import assembly_error
+from spookax.system import State, build, locate
+
+SYSTEM, PARAMS = build(read_scene(Path(__file__).parents[2] / "scenes" / "four_bar.yaml"))
+CRANK, COUPLER, ROCKER, GROUND = 0.1, 0.35, 0.3, 0.4  # m
+START = {"drive": {"position": 0.5, "rate": 15.0}}
+
+error = compiled(assembly_error, static_argnums=0)
+errors = compiled(jax.vmap(assembly_error, in_axes=(None, None, 0)), static_argnums=0)
+
+
+def distance_of_pins(crank, rocker):
+    """Between the ends of crank and rocker, from their angles about y [m]."""
+    end = GROUND + ROCKER * np.exp(-1j * rocker) - CRANK * np.exp(-1j * crank)
+    return np.abs(end)
+
+
+@pytest.mark.parametrize("angle", [-1.57, 0.5, 2.0, 3.1])
+def test_the_loop_is_assembled_from_one_angle(angle):
+    """The other three are found; rates are consistent with the geometry's derivative."""
+    state = place(SYSTEM, PARAMS, {"drive": {"position": angle, "rate": 2.0}})
+    assert error(SYSTEM, PARAMS, state) < 1e-14
+    crank, _, _, rocker = state.near
+    assert crank == pytest.approx(angle, abs=1e-14)
+    assert distance_of_pins(crank, rocker) == pytest.approx(COUPLER, abs=1e-14)
+    assert error(SYSTEM, PARAMS, state.moved(1e-5)) < 1e-8, "moves along the constraints: error O(dt^2)"
+
+
+def test_a_loop_that_cannot_close_is_seen():
+    """A crank of 2 m reaches past everything."""
+    long_crank = locate(SYSTEM, "joints.elbow.at.x").set(PARAMS, jnp.asarray(2.0))
+    state = place(SYSTEM, long_crank, START)
+    assert error(SYSTEM, long_crank, state) > 0.1
+
+
+def gaps(h):
+    """Largest gap of every step, and the trajectory, over 2 s."""
+    params = eqx.tree_at(lambda p: p.step, PARAMS, jnp.asarray(h))
+    t = simulate(SYSTEM, params, place(SYSTEM, params, START), [0.03])
+    states = State(t.r, t.e, t.v, t.w, t.position, t.time)
+    steps = min(round(2 / h), STEPS)
+    return np.asarray(errors(SYSTEM, params, states))[:steps], t, steps
+
+
+def test_the_gap_stays_small_and_is_second_order():
+    coarse, trajectory, steps = gaps(2e-3)
+    crank, coupler, _, rocker = trajectory.position[:steps].T
+    print(coarse.max(), np.ptp(crank), np.abs(distance_of_pins(crank, rocker) - COUPLER).max(), gaps(1e-3)[0].max())
+    assert np.ptp(crank) > 2 * np.pi, "it turns over"
+    assert coarse.max() < 1e-4
+    assert np.abs(distance_of_pins(crank, rocker) - COUPLER).max() < 4 * coarse.max()
+    fine, _, _ = gaps(1e-3)
+    assert 3.5 < coarse.max() / fine.max() < 4.5
+
+
+NUMBERS = ("joints.elbow.at.x", "joints.wrist.at.x", "bodies.rocker.mass", "joints.drive.friction.viscous")
+VALUES = np.array([0.5, 6.0, *(locate(SYSTEM, path).get(PARAMS) for path in NUMBERS)])
+WEIGHTS = jnp.arange(1.0, 5.0)
+
+
+def assembled(z):
+    """State and parameters of the numbers `z`, relative to `VALUES`."""
+    values, params = VALUES * z, PARAMS
+    for path, value in zip(NUMBERS, values[2:], strict=True):
+        params = locate(SYSTEM, path).set(params, value)
+    return params, state_from_joints(SYSTEM, params, {"drive": {"position": values[0], "rate": values[1]}})
+
+
+def at_start(z):
+    """A number into which all of an assembled state enters; no friction."""
+    _, state = assembled(z)
+    return jnp.sum(state.r) + jnp.sum(state.e * WEIGHTS) + 0.1 * jnp.sum(state.v + state.w), jnp.zeros(0)
+
+
+def after_steps(z):
+    """A number from 100 steps, and their friction levels."""
+    params, state = assembled(z)
+    trajectory = rollout(SYSTEM, params, state, jnp.full((100, 1), 0.01), throw=False)
+    return WEIGHTS @ (trajectory.position[-1] + 0.1 * trajectory.rate[-1]), trajectory.friction
+
+
+def differences(run, step=1e-6):
+    """Central differences of `run`, away from changes between sticking and sliding."""
+    number = compiled(run)
+    slopes, levels = [], []
+    for direction in np.eye(len(VALUES)):
+        (ahead, x), (back, y) = number(1 + step * direction), number(1 - step * direction)
+        slopes.append((ahead - back) / (2 * step))
+        levels += [np.trunc(x), np.trunc(y)]
+    assert all(np.array_equal(level, levels[0]) for level in levels), "degenerate draw: friction switches"
+    return np.array(slopes)
+
+
+@pytest.mark.parametrize(
+    ("run", "silent"),
+    [
+        (at_start, ("bodies.rocker.mass", "joints.drive.friction.viscous")),
+        pytest.param(after_steps, (), marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+)
+def test_gradient_through_the_assembly_of_a_loop(run, silent):
+    """Both modes, to 1e-6 of the gradient's norm, with respect to the given angle and rate, lengths of two links, mass
+    and friction."""
+    expected = differences(run)
+    seen = np.array([name not in silent for name in ("angle", "rate", *NUMBERS)])
+    assert np.all((np.abs(expected) > 1e-4 * np.linalg.norm(expected)) == seen)
+    for derivative in (jax.jacfwd, jax.grad):
+        found, _ = compiled(derivative(run, has_aux=True))(np.ones(len(VALUES)))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.linalg.norm(expected))
