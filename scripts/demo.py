@@ -72,9 +72,7 @@ def found_values(estimate: sx.Estimate) -> dict[str, Mapping[str, Any]]:
 
 def compare(found: Mapping[str, Mapping[str, Any]], truth: Mapping[str, float]) -> bool:
     """Print the table; whether every parameter is where it should be."""
-    print(
-        f"{'parameter':34} {'truth':>11} {'start':>11} {'estimate':>11} {'sd':>9} {'error':>8}  {'unit':11}"
-    )
+    print(f"{'parameter':34} {'truth':>11} {'start':>11} {'estimate':>11} {'sd':>9} {'error':>8}  {'unit':11}")
     good = set(found) == set(truth)
     for path, true in truth.items():
         if path not in found:
@@ -119,17 +117,13 @@ def main() -> int:
         estimate = sx.identify(study, report=report)
         total = time.time() - started
     content = estimate.to_json()
-    print(
-        f"{estimate.status} after {content['convergence'][-1]['iteration']} iterations. {estimate.message}\n"
-    )
+    print(f"{estimate.status} after {content['convergence'][-1]['iteration']} iterations. {estimate.message}\n")
     good = compare(found_values(estimate), truth)
     noise = content["noise"]
     sensors = ", ".join(f"{name} {levels[0]:.2e} rad" for name, levels in noise["sensors"].items())
     print(f"\nNoise: process {noise['process_density']:.2e} {noise['process_unit']}; {sensors}")
     compiling = union(spans)
-    print(
-        f"Time: {total:.1f} s, of which {compiling:.1f} s compiling and {total - compiling:.1f} s identifying"
-    )
+    print(f"Time: {total:.1f} s, of which {compiling:.1f} s compiling and {total - compiling:.1f} s identifying")
     predict(estimate, study)
 
     estimate.save(OUT)

@@ -43,9 +43,7 @@ def _slide(system: OneDof, x, v, a, t):
     return x + v * t * _phi1(z) + a * t**2 * _phi2(z), v * np.exp(-z) + a * t * _phi1(z)
 
 
-def advance(
-    system: OneDof, x: np.ndarray, v: np.ndarray, force: np.ndarray, t: float
-) -> tuple[np.ndarray, np.ndarray]:
+def advance(system: OneDof, x: np.ndarray, v: np.ndarray, force: np.ndarray, t: float) -> tuple[np.ndarray, np.ndarray]:
     """Position [m] and rate [m/s] after a time `t` under constant forces [N]; any equal shapes."""
     c = system.viscous / system.mass
     start = np.where(np.abs(force) > system.coulomb, np.sign(force), 0.0)  # way of sliding from rest

@@ -91,9 +91,7 @@ def path(name: str, file: str) -> Path:
         if os.path.isfile(candidate):  # False, not an error, for a name that cannot exist
             return candidate
     if file not in dataset.files:
-        raise _missing(
-            f"{name}/{file}", f"the data set '{name}' has no file '{file}'", nearest(file, dataset.files)
-        )
+        raise _missing(f"{name}/{file}", f"the data set '{name}' has no file '{file}'", nearest(file, dataset.files))
     columns = f" as a table with the columns {dataset.columns}" if dataset.columns else ""
     prepared = f" ({dataset.prepared})" if dataset.prepared else ""
     raise _missing(

@@ -28,9 +28,7 @@ def enable_x64() -> None:
     jax.config.update("jax_enable_x64", True)
 
 
-def load(
-    scene: str | os.PathLike[str] | Scene, constraints: tuple[Any, ...] = ()
-) -> tuple[System, Params, State]:
+def load(scene: str | os.PathLike[str] | Scene, constraints: tuple[Any, ...] = ()) -> tuple[System, Params, State]:
     """Read a scene and assemble its initial state.
 
     **Arguments:**
@@ -55,8 +53,7 @@ def load(
         raise SceneError(located.problem(Finding(("rows", n), None, message, cure)) for n in missing)
     system, params = build(scene, constraints)
     given = {
-        name: {"position": jnp.asarray(x.position), "rate": jnp.asarray(x.rate)}
-        for name, x in scene.initial.items()
+        name: {"position": jnp.asarray(x.position), "rate": jnp.asarray(x.rate)} for name, x in scene.initial.items()
     }
     state, gaps, rows_gap, rates = _assemble(system, params, given)
     tolerance = _TOLERANCE[params.mass.dtype.itemsize]
@@ -109,9 +106,7 @@ def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Ite
 
 def _loop(system: System, closing: int) -> list[int]:
     """The joints of the tree between both sides of a joint, and the joint itself."""
-    carrier: dict[
-        int, tuple[int, int]
-    ] = {}  # body -> the joint of the tree that carries it, and the body before
+    carrier: dict[int, tuple[int, int]] = {}  # body -> the joint of the tree that carries it, and the body before
     reached = {-1}
     for j in system.tree:
         ends = (system.joints[j].parent, system.joints[j].child)

@@ -42,9 +42,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     ) -> list[dict[str, Any]]:
         calls: list[dict[str, Any]] = []
 
-        def identify(
-            study: Path, *, report: Callable[[Progress], None] | None, resume: Path | None
-        ) -> Estimate:
+        def identify(study: Path, *, report: Callable[[Progress], None] | None, resume: Path | None) -> Estimate:
             calls.append({"study": study, "report": report is not None, "resume": resume})
             if error is not None:
                 raise error
@@ -88,9 +86,7 @@ def test_quiet_says_no_progress(fake: Fake, tmp_path: Path):
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [("iteration_limit", 1), ("no_progress", 1), ("interrupted", 130)]
-)
+@pytest.mark.parametrize(("status", "code"), [("iteration_limit", 1), ("no_progress", 1), ("interrupted", 130)])
 def test_what_did_not_converge_is_saved_and_explained(fake: Fake, tmp_path: Path, status: str, code: int):
     fake(status, "This is why.")
     result = run("identify", tmp_path / "study.yaml", "--out", tmp_path / "out")

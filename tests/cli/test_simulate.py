@@ -159,9 +159,7 @@ def test_a_loop_that_is_too_long_names_its_joints_and_the_gap(tmp_path: Path):
 
 
 def test_rates_that_a_loop_does_not_allow_are_refused(tmp_path: Path):
-    text = FOUR_BAR.replace(
-        "drive: {position: -1.5707963267948966}", "drive: {position: -1.5707963267948966, rate: 1}"
-    )
+    text = FOUR_BAR.replace("drive: {position: -1.5707963267948966}", "drive: {position: -1.5707963267948966, rate: 1}")
     with pytest.raises(SceneError, match=r"initial.*rates of its loop do not fit together"):
         sx.load(write(tmp_path, loop_yaml=text) / "loop.yaml")
 

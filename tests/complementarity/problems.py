@@ -68,8 +68,9 @@ def degenerate(rng, batch, n):
     return N, q * c / D, lower * D, upper * D
 
 
-def as_problem(*arrays, dtype=None) -> MLCP:
-    return MLCP(*(jnp.asarray(a, dtype) for a in arrays))
+def as_problem(*arrays) -> MLCP:
+    N, q, lower, upper = (jnp.asarray(a) for a in arrays)
+    return MLCP(N, q, lower, upper)
 
 
 def by_enumeration(N, q, lower, upper):
@@ -85,9 +86,7 @@ def by_enumeration(N, q, lower, upper):
         x = np.linalg.solve(K, np.where(held == 0, -q, bound)[..., None])[..., 0]
         x = np.where(held == 0, x, bound)
         outside = np.max(np.maximum(lower - x, x - upper), axis=1)
-        error = np.where(
-            possible & (outside < 1e-12), violation(N, q, lower, upper, np.clip(x, lower, upper)), np.inf
-        )
+        error = np.where(possible & (outside < 1e-12), violation(N, q, lower, upper, np.clip(x, lower, upper)), np.inf)
         best, least = np.where((error < least)[:, None], x, best), np.minimum(error, least)
     assert least.max() < 1e-10
     return best
@@ -109,3 +108,20 @@ def coupled_friction(rng, batch, contacts=4, directions=4, friction=0.5):
     v = rng.normal(size=(batch, 6)) * [1, 1, 0.1, 0.1, 0.1, 0.3] - [0, 0, 0.3, 0, 0, 0]
     q = np.concatenate([v @ B.T, np.zeros((batch, n))], axis=1)
     return np.broadcast_to(M, (batch, *M.shape)), q, np.zeros_like(q), np.full_like(q, np.inf)
+
+
+def lcp(M, q):
+    """N, q, lower, upper of the one problem w = M z + q, 0 <= w, z, as a batch."""
+    q = np.array([q], float)
+    return np.array([M], float), q, np.zeros_like(q), np.full_like(q, np.inf)
+
+
+def padded(N, q, lower, upper, rows):
+    """The same with rows w_i = x_i + 1, x_i >= 0 appended, whose x is 0."""
+    batch, n = q.shape
+    larger = np.tile(np.eye(rows), (batch, 1, 1))
+    larger[:, :n, :n] = N
+    filled = [np.full((batch, rows), value) for value in (1.0, 0.0, np.inf)]
+    for array, given in zip(filled, (q, lower, upper), strict=True):
+        array[:, :n] = given
+    return larger, *filled

@@ -52,9 +52,7 @@ def test_a_saddle_matrix(rng):
     M, A = np.diag(rng.uniform(1, 2, 4)), rng.normal(size=(2, 4))
     K = jnp.asarray(np.block([[M, -A.T], [A, np.zeros((2, 2))]]))
     rhs = jnp.asarray(rng.normal(size=6))
-    np.testing.assert_allclose(
-        active_set_solve(K, jnp.ones(6, bool), rhs), np.linalg.solve(K, rhs), rtol=1e-10
-    )
+    np.testing.assert_allclose(active_set_solve(K, jnp.ones(6, bool), rhs), np.linalg.solve(K, rhs), rtol=1e-10)
 
 
 def test_units_do_not_matter(rng):

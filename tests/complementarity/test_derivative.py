@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from complementarity.problems import FILE, as_problem, p_matrices, random_bounds
+from complementarity.problems import FILE, as_problem, lcp, p_matrices, padded, random_bounds
 
 from spookax._results import MLCP_RESULTS
 from spookax.complementarity import MLCP, Lemke, ProjectedGaussSeidel, solve_mlcp
@@ -24,13 +24,26 @@ def shifted(problem: MLCP, direction: MLCP, by) -> MLCP:
     return jax.tree.map(lambda a, d: a + by * d, problem, direction)
 
 
-solve_all = jax.jit(jax.vmap(x_of))
-tangent = jax.jit(jax.vmap(lambda p, d: jax.jvp(x_of, (p,), (d,))[1]))
+@jax.jit
+@jax.vmap
+def expansion(problem: MLCP, direction: MLCP):
+    """x, its first and its second derivative along a direction."""
+
+    def first(problem):
+        return jax.jvp(x_of, (problem,), (direction,))
+
+    (x, x_dot), (_, x_ddot) = jax.jvp(first, (problem,), (direction,))
+    return x, x_dot, x_ddot
 
 
-second_tangent = jax.jit(
-    jax.vmap(lambda p, d: jax.jvp(lambda p: jax.jvp(x_of, (p,), (d,))[1], (p,), (d,))[1])
-)
+@jax.jit
+@jax.vmap
+def gradient(problem: MLCP, weight) -> MLCP:
+    return jax.vjp(x_of, problem)[1](weight)[0]
+
+
+def relative(error, size):
+    return jnp.linalg.norm(error, axis=1) / (1 + jnp.linalg.norm(size, axis=1))
 
 
 @pytest.fixture
@@ -43,87 +56,61 @@ def problems(rng):
     return problem, eqx.tree_at(lambda d: d.lower, direction, lower)
 
 
-def test_against_central_differences(problems):
+@pytest.mark.parametrize(("order", "step", "tolerance"), [(1, 1e-7, 3e-8), (2, 1e-6, 1e-6)])
+def test_against_central_differences(order, step, tolerance, problems):
     problem, direction = problems
-    margin = jax.vmap(MLCP.degeneracy)(problem, solve_all(problem))
-    regular = np.asarray(margin > 1e-4)
-    assert regular.mean() > 0.95, "degenerate draws: no derivative to test"
-    step = 1e-7
-    difference = (
-        solve_all(shifted(problem, direction, step)) - solve_all(shifted(problem, direction, -step))
-    ) / (2 * step)
-    x_dot = tangent(problem, direction)
-    error = jnp.linalg.norm(x_dot - difference, axis=1) / (1 + jnp.linalg.norm(difference, axis=1))
-    assert error[regular].max() < 3e-8
+    here = expansion(problem, direction)
+    regular = np.asarray(jax.vmap(MLCP.degeneracy)(problem, here[0]) > 1e-3)
+    assert regular.mean() > 0.9, "degenerate draws: no derivative to test"
+    ahead, behind = (expansion(shifted(problem, direction, by), direction)[order - 1] for by in (step, -step))
+    difference = (ahead - behind) / (2 * step)
+    assert jnp.isfinite(here[order]).all()
+    assert relative(here[order] - difference, difference)[regular].max() < tolerance
 
 
 def test_reverse_is_the_transpose_of_forward(problems, rng):
     problem, direction = problems
     weight = jnp.asarray(rng.normal(size=(BATCH, N_ROWS)))
-    gradient = jax.jit(jax.vmap(lambda p, y: jax.vjp(x_of, p)[1](y)[0]))(problem, weight)
-    forward = jnp.sum(weight * tangent(problem, direction), axis=1)
-    pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True)
-    terms = [jnp.sum((g * d).reshape(BATCH, -1), axis=1) for g, d in pairs]
-    size = 1 + sum(jnp.abs(term) for term in terms)
-    assert jnp.max(jnp.abs(forward - sum(terms)) / size) < 1e-12
+    forward = jnp.sum(weight * expansion(problem, direction)[1], axis=1)
+    pairs = zip(jax.tree.leaves(gradient(problem, weight)), jax.tree.leaves(direction), strict=True)
+    terms = jnp.stack([jnp.sum((g * d).reshape(BATCH, -1), axis=1) for g, d in pairs])
+    assert jnp.max(jnp.abs(forward - terms.sum(axis=0)) / (1 + jnp.abs(terms).sum(axis=0))) < 1e-12
 
 
-def test_second_derivative(problems):
-    problem, direction = problems
-    regular = np.asarray(jax.vmap(MLCP.degeneracy)(problem, solve_all(problem)) > 1e-3)
-    assert regular.mean() > 0.9, "degenerate draws: no derivative to test"
-    step = 1e-6
-    difference = (
-        tangent(shifted(problem, direction, step), direction)
-        - tangent(shifted(problem, direction, -step), direction)
-    ) / (2 * step)
+def test_reverse_over_reverse_is_finite(problems):
+    def squared_gradient(problem):
+        return jnp.sum(jax.grad(lambda p: jnp.sum(x_of(p) ** 2))(problem).q ** 2)
 
-    second = second_tangent(problem, direction)
-    error = jnp.linalg.norm(second - difference, axis=1) / (1 + jnp.linalg.norm(difference, axis=1))
-    assert jnp.isfinite(second).all()
-    assert error[regular].max() < 1e-6
-
-    def cost(p):
-        return jnp.sum(x_of(p) ** 2)
-
-    def squared_gradient(p):
-        return jnp.sum(jax.grad(cost)(p).q ** 2)
-
-    reverse = jax.jit(jax.vmap(jax.grad(squared_gradient)))(problem)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(reverse))
+    second = jax.jit(jax.vmap(jax.grad(squared_gradient)))(problems[0])
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(second))
 
 
 def test_in_q_alone_the_solution_is_piecewise_linear(problems):
     """So the second derivative in q vanishes, exactly."""
     problem, direction = problems
-    only_q = jax.tree.map(jnp.zeros_like, direction)
-    only_q = eqx.tree_at(lambda d: d.q, only_q, direction.q)
-    assert jnp.all(second_tangent(problem, only_q) == 0)
+    only_q = eqx.tree_at(lambda d: d.q, jax.tree.map(jnp.zeros_like, direction), direction.q)
+    assert jnp.all(expansion(problem, only_q)[2] == 0)
 
 
 def test_a_tie_takes_the_side_on_which_the_row_is_free(rng):
     """Rows on a bound with w = 0. Where [A] moves them inwards it is the derivative on that side."""
     N = p_matrices(rng, BATCH, N_ROWS)
-    x = np.where(
-        rng.random((BATCH, N_ROWS)) < 0.5, rng.choice([-1.0, 1.0], (BATCH, N_ROWS)), rng.uniform(-0.9, 0.9)
-    )
+    x = np.where(rng.random((BATCH, N_ROWS)) < 0.5, rng.choice([-1.0, 1.0], (BATCH, N_ROWS)), rng.uniform(-0.9, 0.9))
     tie = np.zeros((BATCH, N_ROWS), bool)
     tie[:, 0], x[:, 0] = True, 1.0
     pushed = ~tie & (np.abs(x) == 1)  # held with a margin
     q = -np.einsum("bij,bj->bi", N, x) - np.where(pushed, 0.5 * x, 0.0)
     problem = as_problem(N, q, -np.ones_like(x), np.ones_like(x))
-    np.testing.assert_allclose(solve_all(problem), x, atol=1e-12)
-
     direction = jax.tree.map(jnp.zeros_like, problem)
     direction = eqx.tree_at(lambda d: d.q, direction, jnp.asarray(rng.normal(size=x.shape)))
-    x_dot = tangent(problem, direction)
+    solution, x_dot, _ = expansion(problem, direction)
+    np.testing.assert_allclose(solution, x, atol=1e-12)
+
     inwards = -jnp.sign(x_dot[:, :1])  # of the tied row at its upper bound
     direction = eqx.tree_at(lambda d: d.q, direction, inwards * direction.q)
-    step = 1e-7
-    one_sided = (solve_all(shifted(problem, direction, step)) - solve_all(problem)) / step
-    np.testing.assert_allclose(inwards * x_dot, one_sided, rtol=1e-5, atol=1e-6)
-    outwards = (solve_all(shifted(problem, direction, -step)) - solve_all(problem)) / -step
-    np.testing.assert_allclose(outwards[:, 0], 0.0, atol=1e-6)  # the other side: held
+    inside, outside = (expansion(shifted(problem, direction, by), direction)[0] for by in (1e-7, -1e-7))
+    np.testing.assert_allclose(inwards * x_dot, (inside - solution) / 1e-7, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(outside[:, 0], 1.0, atol=1e-15)  # on the other side the row is held
 
 
 @jax.jit
@@ -148,10 +135,10 @@ def test_bounds_that_open_from_zero():
 
 
 def test_where_the_solution_is_not_unique_the_derivative_is_finite():
-    entry = next(entry for entry in FILE["problems"] if entry["name"] == "lcp_CPS_1")  # N = [[1, 1], [1, 1]]
-    problem = as_problem(entry["M"], entry["q"], np.zeros(2), np.full(2, np.inf))
-    gradient = jax.jit(jax.grad(lambda p: solve_mlcp(p).x.sum()))(problem)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    """N = [[1, 1], [1, 1]], q = (-1, -1): both rows are free or tied, and N is singular on them."""
+    entry = next(entry for entry in FILE["problems"] if entry["name"] == "lcp_CPS_1")
+    problem = as_problem(*padded(*lcp(entry["M"], entry["q"]), N_ROWS))
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient(problem, jnp.ones((1, N_ROWS)))))
 
 
 def test_through_a_scan():
@@ -169,28 +156,21 @@ def test_through_a_scan():
     q = jnp.asarray([1.7, 1.3])
     value = jax.jit(cost)
     difference = [(value(q + d) - value(q - d)) / 2e-6 for d in 1e-6 * jnp.eye(2)]
-    gradient = jax.jit(jax.grad(cost))(q)
-    np.testing.assert_allclose(gradient, difference, rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(jax.jit(jax.jacfwd(cost))(q), gradient, rtol=1e-12)
-
-
-def test_the_guess_has_no_derivative():
-    problem = as_problem(np.eye(2), [0.5, -3.0], -np.ones(2), np.ones(2))
-    gradient = jax.jit(jax.grad(lambda guess: solve_mlcp(problem, guess=guess).x.sum()))(
-        jnp.asarray([0.3, 0.2])
-    )
-    np.testing.assert_array_equal(gradient, 0.0)
+    np.testing.assert_allclose(jax.jit(jax.grad(cost))(q), difference, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("solver", [Lemke(), ProjectedGaussSeidel()], ids=["lemke", "projected"])
-def test_status_and_counts_come_along(solver):
+def test_status_and_counts_come_along_and_the_guess_has_no_derivative(solver):
     problem = as_problem(np.eye(2), [0.5, -3.0], -np.ones(2), np.ones(2))
 
-    def cost(problem):
-        solution = solve_mlcp(problem, solver)
+    def cost(problem, guess):
+        solution = solve_mlcp(problem, solver, guess)
         return jnp.sum(solution.x), solution
 
-    (value, solution), _ = jax.jit(jax.value_and_grad(cost, has_aux=True))(problem)
+    gradients = jax.jit(jax.value_and_grad(cost, argnums=(0, 1), has_aux=True))
+    (value, solution), (by_problem, by_guess) = gradients(problem, jnp.asarray([0.3, 0.2]))
     assert value == 0.5
     assert solution.result == MLCP_RESULTS.successful
     assert solution.pivots == (0 if isinstance(solver, Lemke) else solver.sweeps)
+    np.testing.assert_array_equal(by_problem.q, [-1.0, 0.0])
+    np.testing.assert_array_equal(by_guess, 0.0)

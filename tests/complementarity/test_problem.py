@@ -80,6 +80,4 @@ def test_degeneracy_without_bounds_is_infinite():
 def test_nonsense_is_not_valid(field, value):
     assert BOX.is_valid()
     array = getattr(BOX, field)
-    assert not eqx.tree_at(
-        lambda p: getattr(p, field), BOX, array.at[(0,) * array.ndim].set(value)
-    ).is_valid()
+    assert not eqx.tree_at(lambda p: getattr(p, field), BOX, array.at[(0,) * array.ndim].set(value)).is_valid()

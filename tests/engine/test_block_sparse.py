@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from engine.mechanisms import compiled
+
 from spookax.math import block_sparse
 
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from engine.mechanisms import compiled, furuta
+
 from spookax.stepping import rollout, state_from_joints
 from spookax.system import locate
 

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
-
 from engine.mechanisms import compiled, pendulum, place
+
 from spookax.stepping import rollout
 
 NUM_STEPS = 100_000

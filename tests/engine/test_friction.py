@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from engine.mechanisms import AXIS_TYPES, bench, place, simulate
 
 LEVEL = 1.0  # N m, N: of both axes of the bench

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from engine.mechanisms import (
     engine_states,
     inertia_matrices,

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from engine.mechanisms import compiled, furuta, place
+
 from spookax.constraints import assemble, prepare
 from spookax.stepping import forward_residual, inverse_dynamics, saddle, step
 

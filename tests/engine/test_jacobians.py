@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from engine.mechanisms import AXIS_TYPES, JOINT_TYPES, compiled, pairs, place
+
 from spookax.constraints import axes, frames, prepare
 from spookax.constraints.assemble import joint_rows
 from spookax.math import rotation
@@ -54,7 +54,9 @@ def differences():
                 d[:, first::2] = sign * STEP * direction
                 change.append(read(SYSTEM, PARAMS, r, e, d)[:2])
         (ahead_a, ahead_b, back_a, back_b) = change
-        gaps.append([[(p - m) / (2 * STEP) for p, m in zip(x[0], y[0])] for x, y in ((ahead_a, back_a), (ahead_b, back_b))])
+        gaps.append(
+            [[(p - m) / (2 * STEP) for p, m in zip(x[0], y[0], strict=True)] for x, y in ((ahead_a, back_a), (ahead_b, back_b))]
+        )
         coordinates.append([(x[1] - y[1]) / (2 * STEP) for x, y in ((ahead_a, back_a), (ahead_b, back_b))])
     return jacobians, b, gaps, coordinates
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from engine.mechanisms import STEPS, compiled, place, simulate
+
 from spookax.scene import read_scene
 from spookax.stepping import rollout, state_from_joints
 from spookax.stepping.start import assembly_error
@@ -16,7 +16,7 @@ from spookax.system import State, build, locate
 
 SYSTEM, PARAMS = build(read_scene(Path(__file__).parents[2] / "scenes" / "four_bar.yaml"))
 CRANK, COUPLER, ROCKER, GROUND = 0.1, 0.35, 0.3, 0.4  # m
-START = {"drive": {"position": 0.5, "rate": 15.0}}
+START = {"drive": {"position": 0.5, "rate": 30.0}}
 
 error = compiled(assembly_error, static_argnums=0)
 errors = compiled(jax.vmap(assembly_error, in_axes=(None, None, 0)), static_argnums=0)
@@ -49,20 +49,22 @@ def test_a_loop_that_cannot_close_is_seen():
 def gaps(h):
     """Largest gap of every step, and the trajectory, over 2 s."""
     params = eqx.tree_at(lambda p: p.step, PARAMS, jnp.asarray(h))
-    t = simulate(SYSTEM, params, place(SYSTEM, params, START), [0.03])
+    t = simulate(SYSTEM, params, place(SYSTEM, params, START))
     states = State(t.r, t.e, t.v, t.w, t.position, t.time)
     steps = min(round(2 / h), STEPS)
     return np.asarray(errors(SYSTEM, params, states))[:steps], t, steps
 
 
 def test_the_gap_stays_small_and_is_second_order():
-    coarse, trajectory, steps = gaps(2e-3)
-    crank, coupler, _, rocker = trajectory.position[:steps].T
-    print(coarse.max(), np.ptp(crank), np.abs(distance_of_pins(crank, rocker) - COUPLER).max(), gaps(1e-3)[0].max())
+    """A crank at 30 rad/s turns over in 2 s. Where a body is forced along a curve with half the acceleration c, Spook
+    leaves a gap of c h^2 (1 + gamma) / (4 gamma) = 2.5 c h^2 at two steps of relaxation; here c = r w^2 / 2 at most."""
+    h = 2e-3
+    coarse, trajectory, steps = gaps(h)
+    crank, _, _, rocker = trajectory.position[:steps].T
     assert np.ptp(crank) > 2 * np.pi, "it turns over"
-    assert coarse.max() < 1e-4
-    assert np.abs(distance_of_pins(crank, rocker) - COUPLER).max() < 4 * coarse.max()
-    fine, _, _ = gaps(1e-3)
+    assert coarse.max() < 2.5 * CRANK * np.abs(trajectory.rate[:, 0]).max() ** 2 / 2 * h**2
+    assert np.abs(distance_of_pins(crank, rocker) - COUPLER).max() < 4 * coarse.max(), "the angles fit the links"
+    fine, _, _ = gaps(h / 2)
     assert 3.5 < coarse.max() / fine.max() < 4.5
 
 
@@ -104,19 +106,23 @@ def differences(run, step=1e-6):
     return np.array(slopes)
 
 
+ALL = ("angle", "rate", *NUMBERS)
+SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
 @pytest.mark.parametrize(
-    ("run", "silent"),
+    ("run", "mode", "seen"),
     [
-        (at_start, ("bodies.rocker.mass", "joints.drive.friction.viscous")),
-        pytest.param(after_steps, (), marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        (at_start, jax.grad, ALL[:4]),
+        pytest.param(at_start, jax.jacfwd, ALL[:4], marks=SLOW),
+        pytest.param(after_steps, jax.grad, ALL, marks=SLOW),
+        pytest.param(after_steps, jax.jacfwd, ALL, marks=SLOW),
     ],
 )
-def test_gradient_through_the_assembly_of_a_loop(run, silent):
-    """Both modes, to 1e-6 of the gradient's norm, with respect to the given angle and rate, lengths of two links, mass
-    and friction."""
+def test_gradient_through_the_assembly_of_a_loop(run, mode, seen):
+    """To 1e-6 of the gradient's norm, with respect to the given angle and rate, lengths of two links, mass, friction."""
     expected = differences(run)
-    seen = np.array([name not in silent for name in ("angle", "rate", *NUMBERS)])
-    assert np.all((np.abs(expected) > 1e-4 * np.linalg.norm(expected)) == seen)
-    for derivative in (jax.jacfwd, jax.grad):
-        found, _ = compiled(derivative(run, has_aux=True))(np.ones(len(VALUES)))
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.linalg.norm(expected))
+    large = np.abs(expected) > 1e-4 * np.linalg.norm(expected)
+    assert tuple(name for name, is_large in zip(ALL, large, strict=True) if is_large) == seen
+    found, _ = compiled(mode(run, has_aux=True))(np.ones(len(VALUES)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.linalg.norm(expected))

@@ -9,7 +9,6 @@ is a loss of O(h^2); nothing is lost where nothing pushes (test_gyro.py).
 import equinox as eqx
 import numpy as np
 import pytest
-
 from engine.mechanisms import (
     JOINT_TYPES,
     engine_states,
@@ -21,6 +20,7 @@ from engine.mechanisms import (
     rotation_quaternion,
     simulate,
 )
+
 from spookax.math import rotation
 
 STEP_SIZES = (0.01, 0.005)

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
-
 from engine.mechanisms import ARM, bench, furuta, pendulum, place, simulate
+from scipy.integrate import solve_ivp
 
 STEP_SIZES = np.array([4e-3, 2e-3, 1e-3, 5e-4])
 TIMES = np.array([0.1, 0.2, 0.4, 0.6])

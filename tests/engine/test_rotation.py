@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
-
 from engine.mechanisms import compiled, quaternion_matrix
+
 from spookax.math import rotation
 
 EPS = np.finfo(float).eps

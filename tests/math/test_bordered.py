@@ -206,9 +206,7 @@ def test_rows_of_very_different_weight_keep_their_digits(heavy, weight, rng):
         is_heavy = rng.uniform(size=shape) < 0.5 if heavy == "any" else np.ones(shape, bool)
         rows[name] = weighted(rows[name], np.where(is_heavy, weight, 1.0))
     prior = problem.prior_border
-    problem = Problem(
-        **rows, damping=problem.damping, prior_border=prior, prior_residual=jnp.asarray(-(prior @ dchi))
-    )
+    problem = Problem(**rows, damping=problem.damping, prior_border=prior, prior_residual=jnp.asarray(-(prior @ dchi)))
 
     A, c, _ = dense(problem)
     assert np.all(A @ z + c == 0), "not consistent in exact arithmetic"

@@ -44,9 +44,7 @@ def test_a_definite_matrix_needs_no_exchange(definite):
     A, B = definite
     skew = jnp.triu(A, 1) - jnp.triu(A, 1).T
     for M in (A, A + skew):
-        np.testing.assert_allclose(
-            small.solve(M, B, pivot=False), np.linalg.solve(M, B), rtol=1e-10, atol=1e-11
-        )
+        np.testing.assert_allclose(small.solve(M, B, pivot=False), np.linalg.solve(M, B), rtol=1e-10, atol=1e-11)
 
 
 def test_one_factorisation_serves_many_solves(general):
@@ -105,9 +103,7 @@ def test_gradient_of_the_log_determinant_is_the_inverse(definite):
     A, _ = definite
     gradient = jax.grad(lambda A: 2 * jnp.sum(jnp.log(jnp.diagonal(small.cholesky(A)))))(A)
     inverse = np.linalg.inv(A)  # only the lower triangle is read: off the diagonal it counts twice
-    np.testing.assert_allclose(
-        gradient, np.tril(2 * inverse, -1) + np.diag(np.diag(inverse)), rtol=1e-8, atol=1e-12
-    )
+    np.testing.assert_allclose(gradient, np.tril(2 * inverse, -1) + np.diag(np.diag(inverse)), rtol=1e-8, atol=1e-12)
 
 
 def test_a_singular_matrix_gives_finite_numbers_on_request():
@@ -121,9 +117,7 @@ def test_a_singular_matrix_gives_finite_numbers_on_request():
 def test_a_batch_is_a_loop(n, rng):
     A, B = jnp.asarray(rng.normal(size=(7, n, n))), jnp.asarray(rng.normal(size=(7, n)))
     batch = jax.jit(jax.vmap(small.solve))(A, B)
-    np.testing.assert_allclose(
-        batch, jnp.stack([small.solve(a, b) for a, b in zip(A, B, strict=True)]), rtol=1e-11
-    )
+    np.testing.assert_allclose(batch, jnp.stack([small.solve(a, b) for a, b in zip(A, B, strict=True)]), rtol=1e-11)
 
 
 @pytest.mark.parametrize("n", [2, 6])

@@ -63,9 +63,7 @@ class Page(HTMLParser):
 
     @property
     def figures(self) -> dict[str, dict]:
-        found = re.findall(
-            r'<script id="figures" type="application/json">(.*?)</script>', self.html, re.DOTALL
-        )
+        found = re.findall(r'<script id="figures" type="application/json">(.*?)</script>', self.html, re.DOTALL)
         assert len(found) == 1
         return json.loads(found[0])
 
@@ -105,9 +103,7 @@ def test_links_lead_somewhere_and_ids_are_unique(page):
 
 def test_every_chart_has_a_place_and_a_name(page):
     assert set(page.figures) == set(page.labelled)
-    assert (
-        len(page.figures) == 2 * 4 + 3
-    )  # one and three signals of two runs; correlation, convergence, innovations
+    assert len(page.figures) == 2 * 4 + 3  # one and three signals of two runs; correlation, convergence, innovations
 
 
 def test_every_chart_is_a_valid_plotly_figure(page):
@@ -203,9 +199,7 @@ def test_names_cannot_break_out_of_a_script(tmp_path):
 
 def test_a_failed_identification_has_a_report(tmp_path):
     """Without standard deviations, correlations, noise, signals or states."""
-    failed = changed(
-        status="failed", message="The state became infinite at step 1204 of run train.", noise=None
-    )
+    failed = changed(status="failed", message="The state became infinite at step 1204 of run train.", noise=None)
     del failed["correlation"], failed["checks"], failed["parameters"]["joints.shoulder.friction.coulomb"]
     for parameter in failed["parameters"].values():
         parameter["sd"] = None

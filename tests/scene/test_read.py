@@ -250,7 +250,5 @@ def test_reading_imports_neither_jax_nor_trimesh():
         f"import sys; from spookax.scene import read_scene; read_scene({str(FULL)!r}); "
         "print([name for name in ('jax', 'trimesh') if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

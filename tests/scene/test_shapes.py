@@ -59,9 +59,7 @@ def test_a_mesh_file_is_placed_and_scaled(tmp_path):
 
 
 def test_two_halves_are_the_whole():
-    halves = [
-        solid(Box(type="box", size=(0.1, 0.2, 0.2), at=(0, 0, z), colour="#000000")) for z in (0.1, 0.3)
-    ]
+    halves = [solid(Box(type="box", size=(0.1, 0.2, 0.2), at=(0, 0, z), colour="#000000")) for z in (0.1, 0.3)]
     whole = solid(Box(type="box", size=(0.1, 0.2, 0.4), at=(0, 0, 0.2)))
     found = combine(halves)
     assert found.volume == pytest.approx(whole.volume)

@@ -70,9 +70,7 @@ def test_a_recording_is_read_in_si_units(tmp_path, ending):
     np.testing.assert_allclose(run.sensors["pend"], 0.1 * k[:, None])
     assert run.input_units == {"drive": "V"}
     assert run.sensor_units == {"arm": ("rad",), "pend": ("rad",)}
-    assert {a.dtype for a in (run.time, *run.inputs.values(), *run.sensors.values())} == {
-        np.dtype(np.float64)
-    }
+    assert {a.dtype for a in (run.time, *run.inputs.values(), *run.sensors.values())} == {np.dtype(np.float64)}
 
 
 @pytest.mark.parametrize(
@@ -157,9 +155,7 @@ def test_a_sensor_of_several_numbers_reads_several_columns(tmp_path):
     reads = spec(inputs={}, sensors={"marker": ["z", "x", "y"]})
     run = read_recording(path, reads, {"marker": ("length",) * 3})
     np.testing.assert_allclose(run.sensors["marker"][9], [0.9, 2e-3, 0.81])
-    with pytest.raises(
-        RecordingError, match="the sensor 'marker' reads 2 numbers, the study names 3 columns"
-    ):
+    with pytest.raises(RecordingError, match="the sensor 'marker' reads 2 numbers, the study names 3 columns"):
         read_recording(path, reads, {"marker": ("length",) * 2})
 
 
@@ -218,24 +214,18 @@ def unknown_unit(k, rng):
 def literal_nan(k, rng):
     row, column = int(rng.integers(40)), int(rng.integers(4))
     word = ["nan", "NaN", "NAN", " nan ", "-nan", "N/A", "null", "None"][k % 8]
-    return with_cell(
-        row, column, word
-    ), rf":{row + 2}: column {column + 1} .*must be a finite number, got '{word}'"
+    return with_cell(row, column, word), rf":{row + 2}: column {column + 1} .*must be a finite number, got '{word}'"
 
 
 def infinite(k, rng):
     row, column = int(rng.integers(40)), int(rng.integers(4))
     word = ["inf", "-inf", "Infinity", "1e999", "-1e400"][k % 5]
-    return with_cell(
-        row, column, word
-    ), rf":{row + 2}: column {column + 1} .*must be a finite number, got '{word}'"
+    return with_cell(row, column, word), rf":{row + 2}: column {column + 1} .*must be a finite number, got '{word}'"
 
 
 def text_in_number(k, rng):
     row, column = int(rng.integers(40)), int(rng.integers(4))
-    word = ["abc", "1.2.3", "0x10", "1_000", "3 V", "--1", "1e", "e5", "..", "true", "0,5", "١٢", "1d3", "+"][
-        k % 14
-    ]
+    word = ["abc", "1.2.3", "0x10", "1_000", "3 V", "--1", "1e", "e5", "..", "true", "0,5", "١٢", "1d3", "+"][k % 14]
     expected = rf":{row + 2}: column {column + 1} .*must be a number, got '{re.escape(word)}'.*decimal point"
     return with_cell(row, column, word), expected
 
@@ -243,9 +233,7 @@ def text_in_number(k, rng):
 def unsorted_time(k, rng):
     row = int(rng.integers(1, 40))
     back = 0.01 * row - 0.01 - rng.uniform(0.001, 0.5)
-    return with_cell(
-        row, 0, f"{back:.6f}"
-    ), rf":{row + 2}: column 1 't \[s\]': time goes back: .*\(line {row + 2}\)"
+    return with_cell(row, 0, f"{back:.6f}"), rf":{row + 2}: column 1 't \[s\]': time goes back: .*\(line {row + 2}\)"
 
 
 def shuffled_time(k, rng):
@@ -303,9 +291,7 @@ def extra_cells(k, rng):
 
 def cut_short(k, rng):
     lines = text(rows=ROWS[: 5 + k]).rstrip().split("\n")
-    return "\n".join(
-        [*lines[:-1], lines[-1].rpartition(",")[0]]
-    ), rf":{5 + k + 1}: has 4 cells where the header"
+    return "\n".join([*lines[:-1], lines[-1].rpartition(",")[0]]), rf":{5 + k + 1}: has 4 cells where the header"
 
 
 def open_quote(k, rng):

@@ -199,10 +199,7 @@ def test_without_locate_the_files_need_not_exist(tmp_path):
 
 
 def test_where_to_get_a_data_set_is_said_once(folder):
-    furuta = [
-        f"  - {{dataset: furuta_odrive/step_{n}V.csv, time: t, sensors: {{arm_encoder: q}}}}\n"
-        for n in (2, 4)
-    ]
+    furuta = [f"  - {{dataset: furuta_odrive/step_{n}V.csv, time: t, sensors: {{arm_encoder: q}}}}\n" for n in (2, 4)]
     study = FULL.replace("parameters:\n", "".join(furuta) + "parameters:\n")
     first, second = refusal(folder / "study.yaml", study).problems
     assert "Get it from GitHub" in first.cure

@@ -28,9 +28,7 @@ def vertices(part: Part) -> np.ndarray:
         case "SphereGeometry":
             own = trimesh.creation.uv_sphere(geometry["radius"]).vertices
         case "CylinderGeometry":
-            own = trimesh.creation.cylinder(geometry["radiusTop"], geometry["height"]).vertices[
-                :, [1, 2, 0]
-            ]  # along y
+            own = trimesh.creation.cylinder(geometry["radiusTop"], geometry["height"]).vertices[:, [1, 2, 0]]  # along y
         case _:
             own = geometry["data"]["attributes"]["position"]["array"].reshape(-1, 3)
     return own @ part.X_BP[:3, :3].T + part.X_BP[:3, 3]
@@ -48,9 +46,7 @@ def reference(shape: dict) -> trimesh.Trimesh:
         case _:
             mesh = trimesh.creation.uv_sphere(shape["radius"])
     axis, angle = np.array(POSE["rotation"]), np.linalg.norm(POSE["rotation"])
-    return mesh.apply_transform(trimesh.transformations.rotation_matrix(angle, axis)).apply_translation(
-        POSE["at"]
-    )
+    return mesh.apply_transform(trimesh.transformations.rotation_matrix(angle, axis)).apply_translation(POSE["at"])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape["type"])

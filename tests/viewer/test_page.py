@@ -53,9 +53,7 @@ class Loads(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         attributes = {key: value or "" for key, value in attrs}
-        self.addresses += [
-            attributes[key] for key in ("src", "href", "data", "poster") if attributes.get(key)
-        ]
+        self.addresses += [attributes[key] for key in ("src", "href", "data", "poster") if attributes.get(key)]
         if attributes.get("http-equiv") == "Content-Security-Policy":
             self.policy = attributes["content"]
 
@@ -115,9 +113,7 @@ def test_objects_name_their_geometry_material_and_colour(scene):
 def test_the_animation_follows_the_poses(scene, motion):
     """At most 60 keys a second, seconds from the first pose, quaternions as three.js orders them."""
     html = view(scene, motion).html
-    animations = {
-        a["path"]: a["clip"] for c in drawn(html) if c["type"] == "set_animation" for a in c["animations"]
-    }
+    animations = {a["path"]: a["clip"] for c in drawn(html) if c["type"] == "set_animation" for a in c["animations"]}
     assert list(animations) == ["/scene/cart", "/scene/pole"]
     for i, clip in enumerate(animations.values()):
         position, quaternion = clip["tracks"]
@@ -130,9 +126,7 @@ def test_the_animation_follows_the_poses(scene, motion):
             np.reshape(position["values"], (-1, 3)), motion.p_WB[frames, i], rtol=1e-6, atol=1e-7
         )
         wxyz = motion.e_WB[frames, i]
-        np.testing.assert_allclose(
-            np.reshape(quaternion["values"], (-1, 4)), wxyz[:, [1, 2, 3, 0]], atol=1e-6
-        )
+        np.testing.assert_allclose(np.reshape(quaternion["values"], (-1, 4)), wxyz[:, [1, 2, 3, 0]], atol=1e-6)
     assert "START = 7.0, DURATION = 2.0" in html
 
 

@@ -64,9 +64,7 @@ def simulate(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a CSV or NPZ file.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a 3D page that opens offline.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a 3D page that opens offline.")] = None,
 ) -> None:
     """Simulate a scene from its initial state.
 
@@ -111,9 +109,7 @@ def simulate(
         if int(trajectory.failed_step) >= 0:
             failed = int(trajectory.failed_step)
             reason = STEP_RESULTS[trajectory.result]
-            typer.echo(
-                f"the simulation failed in step {failed + 1}, at {failed * read.step:g} s. {reason}", err=True
-            )
+            typer.echo(f"the simulation failed in step {failed + 1}, at {failed * read.step:g} s. {reason}", err=True)
             raise typer.Exit(FAILED)
 
 
@@ -121,9 +117,7 @@ def simulate(
 def identify(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the estimate; made if there is none.")],
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last iterate that --out holds.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last iterate that --out holds.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Identify the unknown parameters of a study.
@@ -163,9 +157,7 @@ def identify(
 
 @app.command()
 def view(
-    what: Annotated[
-        Path, typer.Argument(metavar="SCENE|DIR", help="Scene file, or the folder of an estimate.")
-    ],
+    what: Annotated[Path, typer.Argument(metavar="SCENE|DIR", help="Scene file, or the folder of an estimate.")],
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the page here instead of opening it.")
     ] = None,
@@ -208,7 +200,5 @@ def scene_file(path: Path) -> Path:
     if not path.is_dir():
         return path
     if not (path / "scene.yaml").is_file():
-        raise refuse(
-            path, "this folder holds no estimate", "Give a scene file, or the --out of `spookax identify`."
-        )
+        raise refuse(path, "this folder holds no estimate", "Give a scene file, or the --out of `spookax identify`.")
     return path / "scene.yaml"

@@ -23,9 +23,7 @@ def refusals() -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
     except OSError as failed:
         where = f"{failed.filename}: " if failed.filename else ""
-        typer.echo(
-            f"{where}{failed.strerror or failed}. Check the name, the folder and your rights.", err=True
-        )
+        typer.echo(f"{where}{failed.strerror or failed}. Check the name, the folder and your rights.", err=True)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
         typer.echo("interrupted; nothing was written", err=True)

@@ -41,16 +41,12 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
     dimensions = sensor_dimensions(scene)
     for sensor in system.sensors:
         read = np.asarray(readings(system, params, trajectory, sensor))
-        for suffix, dimension, values in zip(
-            _SUFFIXES[sensor.size], dimensions[sensor.name], read.T, strict=True
-        ):
+        for suffix, dimension, values in zip(_SUFFIXES[sensor.size], dimensions[sensor.name], read.T, strict=True):
             columns[f"sensors.{sensor.name}{suffix} [{SI_UNIT[dimension]}]"] = values
     return {name: values[:count] for name, values in columns.items()}
 
 
-def readings(
-    system: System, params: Params, trajectory: Trajectory, sensor: Sensor
-) -> Float[Array, "n size"]:
+def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sensor) -> Float[Array, "n size"]:
     """What a sensor without noise reads along a trajectory, in its SI units."""
     e, target = trajectory.e, sensor.target
     if sensor.type == "joint_position":

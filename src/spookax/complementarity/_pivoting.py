@@ -130,9 +130,7 @@ def _pivot(path: _Path, lower: Array, upper: Array, max_pivots: Array, smallest_
     nearest = jnp.min(distance)
     # Where t has all but vanished it leaves, even if others tie with it or come first by rounding.
     reach = jnp.minimum(nearest, own)
-    vanishes = (
-        path.value + rate * jnp.where(jnp.isfinite(reach), reach, 0.0) <= 1e3 * jnp.finfo(lower.dtype).eps
-    )
+    vanishes = path.value + rate * jnp.where(jnp.isfinite(reach), reach, 0.0) <= 1e3 * jnp.finfo(lower.dtype).eps
     t_vanishes = (path.rows == 2 * n) & moves & (rate < 0) & vanishes
     t_leaves = jnp.any(t_vanishes)
     r = jnp.argmax(jnp.where(t_leaves, t_vanishes, distance == nearest))

@@ -44,9 +44,7 @@ class ActiveSetSystem(eqx.Module):
         size = jnp.abs(jnp.diagonal(N))
         size = jnp.where(size > 0, size, jnp.max(jnp.abs(N), axis=1))
         self.D = jax.lax.stop_gradient(1 / jnp.sqrt(jnp.where(size > 0, size, 1.0)))
-        self.K = jnp.where(
-            free[:, None], self.D[:, None] * N * self.D[None, :], jnp.eye(N.shape[0], dtype=N.dtype)
-        )
+        self.K = jnp.where(free[:, None], self.D[:, None] * N * self.D[None, :], jnp.eye(N.shape[0], dtype=N.dtype))
         self.free = free
         smallest_pivot = 0.01 * float(jnp.finfo(N.dtype).eps)
         self.factor = small.lu(jax.lax.stop_gradient(self.K), pivot=pivot, smallest_pivot=smallest_pivot)
@@ -59,9 +57,7 @@ class ActiveSetSystem(eqx.Module):
         return jnp.where(free, x, columns).reshape(rhs.shape)
 
 
-def active_set_solve(
-    N: Float[Array, "n n"], free: Bool[Array, " n"], rhs: Array, *, pivot: bool = True
-) -> Array:
+def active_set_solve(N: Float[Array, "n n"], free: Bool[Array, " n"], rhs: Array, *, pivot: bool = True) -> Array:
     """x with (N x)_i = rhs_i on the free rows and x_i = rhs_i on the others (`ActiveSetSystem`).
 
     Derivatives in `N` and `rhs`, forward and reverse, use the same factors. `rhs` is `(n,)` or `(n, m)`.

@@ -93,9 +93,7 @@ class Lemke(AbstractMLCPSolver):
             lambda: self._attempts(problem, y, tolerance, *none_yet),
             lambda: none_yet,
         )
-        result = MLCP_RESULTS.where(
-            status == RAY, MLCP_RESULTS.secondary_ray, MLCP_RESULTS.residual_check_failed
-        )
+        result = MLCP_RESULTS.where(status == RAY, MLCP_RESULTS.secondary_ray, MLCP_RESULTS.residual_check_failed)
         result = MLCP_RESULTS.where(status == LIMIT, MLCP_RESULTS.pivot_limit, result)
         result = MLCP_RESULTS.where(best.residual <= tolerance, MLCP_RESULTS.successful, result)
         result = MLCP_RESULTS.where(valid, result, MLCP_RESULTS.nonfinite_input)
@@ -116,9 +114,7 @@ class Lemke(AbstractMLCPSolver):
         smallest_pivot = eps**0.6 if self.smallest_pivot is None else self.smallest_pivot
         covering = jnp.asarray(_covering_vectors(n), problem.q.dtype)
         D = 1 / jnp.sqrt(problem.diagonal())
-        scaled = MLCP(
-            D[:, None] * problem.N * D[None, :], D * problem.q, problem.lower / D, problem.upper / D
-        )
+        scaled = MLCP(D[:, None] * problem.N * D[None, :], D * problem.q, problem.lower / D, problem.upper / D)
         at_upper = y - problem.lower > problem.upper - y
 
         def unsolved(attempt, best):

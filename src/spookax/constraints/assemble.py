@@ -87,9 +87,7 @@ def prepare(system: System, params: Params) -> Prepared:
     damping = params.viscous
     for m, motor in enumerate(system.motors):
         damping = damping.at[motor.axis].add(params.back_emf[m])
-    return Prepared(
-        params, geometry, J, base_gravity(params), tuple(sigma), 1 / (1 + 4 * params.relaxation), damping
-    )
+    return Prepared(params, geometry, J, base_gravity(params), tuple(sigma), 1 / (1 + 4 * params.relaxation), damping)
 
 
 def motor_forces(system: System, params: Params, command: Float[Array, " motors"]) -> Float[Array, " axes"]:
@@ -190,9 +188,7 @@ def assemble(
     block = jax.vmap(gyro.transport_block, (0, 0, None))(free, prepared.J, h)
     linear = params.mass[:, None, None] * jnp.eye(3, dtype=v.dtype)
     zero = jnp.zeros_like(linear)
-    D = jnp.concatenate(
-        [jnp.concatenate([linear, zero], axis=-1), jnp.concatenate([zero, block], axis=-1)], axis=-2
-    )
+    D = jnp.concatenate([jnp.concatenate([linear, zero], axis=-1), jnp.concatenate([zero, block], axis=-1)], axis=-2)
     kick = jnp.concatenate(
         [params.mass[:, None] * (state.v + h * prepared.gravity), jnp.einsum("bij,bj->bi", block, free)], axis=-1
     )
@@ -213,7 +209,9 @@ def assemble(
     else:
         b_A = b_B = jnp.zeros((0, 6), dtype=v.dtype)
         kappa = bound = position = jnp.zeros(0, dtype=v.dtype)
-    return Rows(D, -(kick + impulse), kappa, b_A, b_B, tuple(G), tuple(sigma), tuple(a), bound, params.v_creep, position)
+    return Rows(
+        D, -(kick + impulse), kappa, b_A, b_B, tuple(G), tuple(sigma), tuple(a), bound, params.v_creep, position
+    )
 
 
 def _speed(system: System, jacobians: tuple[Array, ...], index: tuple[int, ...], v: Array) -> Array:

@@ -83,7 +83,9 @@ def linearise(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
         e = moved(zero)[1]
         step, reading = jax.jacfwd(moved)(zero)
         split = (n, n + m)
-        return Linearised(*jnp.split(step, split, axis=1), *(-part for part in jnp.split(reading, split, axis=1)), e)
+        A, B, C = jnp.split(step, split, axis=1)
+        H, J, D = jnp.split(-reading, split, axis=1)
+        return Linearised(A, B, C, H, J, D, e)
 
     data = (before(path.x), after(path.x), samples.u, path.w, path.hint, samples.y, samples.s, samples.seen)
     return chunked(one, data, path.w.shape[0])

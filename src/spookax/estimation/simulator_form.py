@@ -71,6 +71,9 @@ class Settings:
     marginal: bool = True
 
 
+DEFAULT_SETTINGS = Settings()
+
+
 class Iterate(NamedTuple):
     """Where the iteration stands: everything that is needed to go on."""
 
@@ -279,15 +282,21 @@ class Estimator:
         return total
 
     def _try(self, stage: Stage, it: Iterate, linear: _Linear, dz: Array, alpha: float):
-        own_steps = [
-            linear.own_step(i, dz, own, self.problem.own_weight) for i, own in enumerate(it.own)
-        ]
+        own_steps = [linear.own_step(i, dz, own, self.problem.own_weight) for i, own in enumerate(it.own)]
         paths, total, size = [], 0.0, 0.0
         for own, step, path, samples, (lin, f, _) in zip(
             it.own, own_steps, it.paths, self.problem.samples, linear.parts, strict=True
         ):
             new, value, moved = trial(
-                stage.model, self._all(it.z, own), self._all(dz, step), jnp.asarray(alpha), stage.noise, path, samples, lin, f
+                stage.model,
+                self._all(it.z, own),
+                self._all(dz, step),
+                jnp.asarray(alpha),
+                stage.noise,
+                path,
+                samples,
+                lin,
+                f,
             )
             paths.append(new)
             total += float(value)
@@ -397,7 +406,7 @@ def fit(
     problem: Problem,
     stages: Sequence[Stage],
     start: Iterate,
-    settings: Settings = Settings(),
+    settings: Settings = DEFAULT_SETTINGS,
     report: Callable[[Progress], None] | None = None,
 ) -> Fit:
     """Run an `Estimator` from `start` (see `track` for how to make one) through the stages."""

@@ -22,9 +22,7 @@ _UNROLLED = 2
 _Carry = TypeVar("_Carry")
 
 
-def _for_each(
-    n: int, body: Callable[[Any, _Carry], _Carry], carry: _Carry, *, backwards: bool = False
-) -> _Carry:
+def _for_each(n: int, body: Callable[[Any, _Carry], _Carry], carry: _Carry, *, backwards: bool = False) -> _Carry:
     """`carry = body(k, carry)` for k = 0..n-1, or n-1..0."""
     if n <= _UNROLLED:
         for k in range(n):

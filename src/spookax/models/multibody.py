@@ -161,9 +161,7 @@ class Multibody(AbstractResidualModel):
 
     def _advance(self, x, p, u, w, noise, hint, solver) -> tuple[BodyState, Array]:
         state = self.engine_state(x, p.com)
-        after, info = step(
-            self.system, p.engine, state, u, self.impulse(state, p, w, noise), solver=solver, guess=hint
-        )
+        after, info = step(self.system, p.engine, state, u, self.impulse(state, p, w, noise), solver=solver, guess=hint)
         return self.body_state(after, p.com), info.friction
 
     def tracking_gain(self, x: BodyState, p: Prep, noise: Noise) -> Float[Array, "m n"]:
@@ -206,9 +204,7 @@ class Multibody(AbstractResidualModel):
     def axis_compliance(self, state: State, p: Prep) -> Float[Array, "axes axes"]:
         """b M_Sigma^-1 b^T: change of axis rates per axis impulse, friction left out [1/(kg m^2), 1/kg]."""
         system = self.system
-        rows = assemble(
-            system, p.engine, state, jnp.zeros(len(system.motors)), jnp.zeros((system.num_bodies, 6))
-        )
+        rows = assemble(system, p.engine, state, jnp.zeros(len(system.motors)), jnp.zeros((system.num_bodies, 6)))
         lu = saddle.factor(system, rows)
         unit = jnp.eye(len(system.axes), dtype=state.r.dtype)
         columns = jax.vmap(lambda a: scatter(system, rows.b_A, rows.b_B, a), out_axes=-1)(unit)

@@ -63,9 +63,7 @@ def convergence_chart(steps: Sequence[Mapping[str, Any]]) -> Figure | None:
     layout["xaxis"] = _axis(anchor="y", showticklabels=False)
     layout["xaxis2"] = _axis(anchor="y2", matches="x", title="iteration", tickformat="d")
     layout["yaxis"] = _axis(domain=[0.42, 1], title=title, type="log", exponentformat="power")
-    layout["yaxis2"] = _axis(
-        domain=[0, 0.34], title="damping", type="log", exponentformat="power", anchor="x2"
-    )
+    layout["yaxis2"] = _axis(domain=[0, 0.34], title="damping", type="log", exponentformat="power", anchor="x2")
     data = [
         _curve(iteration, np.where(cost > 0, cost, np.nan), row, name=name)
         | {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "marker": {"size": 7}}
@@ -128,9 +126,7 @@ def innovation_chart(samples: Mapping[str, np.ndarray]) -> Figure | None:
         left, right = (column + 0.04) / columns, (column + 0.92) / columns
         bottom, top = 1 - (row + 0.84) / rows, 1 - (row + 0.06) / rows
         k = _nth(i + 1)
-        layout[f"xaxis{k}"] = _axis(
-            domain=[left, right], anchor=f"y{k}", range=[-5, 5], title="innovation / spread"
-        )
+        layout[f"xaxis{k}"] = _axis(domain=[left, right], anchor=f"y{k}", range=[-5, 5], title="innovation / spread")
         layout[f"yaxis{k}"] = _axis(domain=[bottom, top], anchor=f"x{k}", rangemode="tozero")
         layout["annotations"].append(_heading(sensor, top, left))
         density = np.histogram(np.clip(z, -4.999, 4.999), edges, density=True)[0]

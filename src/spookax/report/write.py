@@ -26,9 +26,7 @@ SETTINGS = {
 }
 
 
-def write_report(
-    folder: str | os.PathLike[str], estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]
-) -> Path:
+def write_report(folder: str | os.PathLike[str], estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> Path:
     """Write `report.html` into the folder of an estimate.
 
     **Arguments:**
@@ -51,8 +49,7 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
     correlation = estimate.get("correlation") or {}
     noise = estimate.get("noise") or {}
     drawn = {
-        run: {f"signal-{r}-{i}": signal for i, signal in enumerate(own)}
-        for r, (run, own) in enumerate(by_run.items())
+        run: {f"signal-{r}-{i}": signal for i, signal in enumerate(own)} for r, (run, own) in enumerate(by_run.items())
     }
     charts: dict[str, Figure | None] = {
         name: signal_chart(signal) for own in drawn.values() for name, signal in own.items()
@@ -93,9 +90,7 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
 
 def _sensor_units(runs: Mapping[str, Any]) -> dict[str, str]:
     """Units of the sensors of all runs; those of components that are equal once."""
-    listed = {
-        sensor: s.get("unit") for run in runs.values() for sensor, s in (run.get("signals") or {}).items()
-    }
+    listed = {sensor: s.get("unit") for run in runs.values() for sensor, s in (run.get("signals") or {}).items()}
     return {sensor: ", ".join(dict.fromkeys(str(unit or "").split(", "))) for sensor, unit in listed.items()}
 
 

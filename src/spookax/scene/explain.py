@@ -115,9 +115,7 @@ class _Place:
             last = number == len(parts) - 1
             if len(self.types) > 1 and chosen:
                 self.types = chosen
-            elif _has(data, part) or (
-                last and (error["type"] == "missing" or isinstance(data, list | tuple))
-            ):
+            elif _has(data, part) or (last and (error["type"] == "missing" or isinstance(data, list | tuple))):
                 self.loc = (*self.loc, part)
                 data = _under(data, part)
                 self.around = self.types
@@ -181,9 +179,7 @@ def _members(kind: Any) -> list[Any]:
     return [kind]
 
 
-def _descend(
-    candidates: list[Any], part: str | int, info: FieldInfo | None
-) -> tuple[list[Any], FieldInfo | None]:
+def _descend(candidates: list[Any], part: str | int, info: FieldInfo | None) -> tuple[list[Any], FieldInfo | None]:
     """Types, and the field that describes them, of what lies under `part`."""
     inner: list[Any] = []
     for kind in candidates:

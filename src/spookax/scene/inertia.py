@@ -30,9 +30,7 @@ class Inertia(Strict):
 
     def matrix(self) -> np.ndarray:
         """The symmetric matrix, (3, 3). [kg m^2]"""
-        return np.array(
-            [[self.xx, self.xy, self.xz], [self.xy, self.yy, self.yz], [self.xz, self.yz, self.zz]]
-        )
+        return np.array([[self.xx, self.xy, self.xz], [self.xy, self.yy, self.yz], [self.xz, self.yz, self.zz]])
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -57,9 +55,7 @@ class Inertia(Strict):
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         by_name = handler.resolve_ref_schema(handler(core_schema))
         three = {"type": "array", "minItems": 3, "maxItems": 3}
         number = {"type": "number"}

@@ -111,9 +111,7 @@ def validate(
     return result
 
 
-def load_located(
-    path: str | os.PathLike[str], text: str | None = None, error: type[FileError] = FileError
-) -> Located:
+def load_located(path: str | os.PathLike[str], text: str | None = None, error: type[FileError] = FileError) -> Located:
     """Read a YAML file (or `text`, under the name `path`) that holds a mapping.
 
     Numbers and words follow YAML 1.2: `1e-3` is a number, `on` and `yes` are text.

@@ -20,9 +20,7 @@ class Regularisation(Strict):
     relaxation_steps: NonNegative = Field(
         default=2.0, description="Time steps in which a joint error decays: 2 robust, 1 accurate (steps)"
     )
-    v_creep: Positive = Field(
-        default=1e-6, description="Largest creep of a joint that friction holds [rad/s or m/s]"
-    )
+    v_creep: Positive = Field(default=1e-6, description="Largest creep of a joint that friction holds [rad/s or m/s]")
 
 
 class Scene(Strict):
@@ -31,9 +29,7 @@ class Scene(Strict):
     spookax: Version = Field(description="Version of the format, 1")
     name: Text = Field(default="scene", description="Name of the mechanism")
     step: Positive = Field(default=0.005, description="Time step h [s]")
-    gravity: Vector = Field(
-        default=(0.0, 0.0, -9.81), description="Gravity in world axes, three numbers [m/s^2]"
-    )
+    gravity: Vector = Field(default=(0.0, 0.0, -9.81), description="Gravity in world axes, three numbers [m/s^2]")
     tilt: Pair = Field(
         default=(0.0, 0.0),
         description="Tilt of the base, two numbers: rotation about world x, then about world y [rad]",

@@ -38,12 +38,10 @@ class Body(Strict):
         json_schema_extra={"anyOf": [{"required": ["mass", "inertia"]}, {"required": ["density", "shapes"]}]}
     )
 
-    mass: Annotated[
-        Positive, Cure("For an immovable body join it to the world with a joint of type `fixed`.")
-    ] = Field(default_factory=_follows, description="Mass [kg]")
-    com: Vector = Field(
-        default_factory=lambda: ZERO, description="Centre of mass in body axes, three numbers [m]"
+    mass: Annotated[Positive, Cure("For an immovable body join it to the world with a joint of type `fixed`.")] = Field(
+        default_factory=_follows, description="Mass [kg]"
     )
+    com: Vector = Field(default_factory=lambda: ZERO, description="Centre of mass in body axes, three numbers [m]")
     inertia: Inertia = Field(
         default_factory=_follows, description="Inertia about the centre of mass in body axes [kg m^2]"
     )
@@ -124,9 +122,7 @@ class Joint(Strict):
     )
     friction: Friction = Field(default_factory=Friction, description="Friction along the axis")
     spring: Spring = Field(default_factory=Spring, description="Spring along the axis")
-    armature: NonNegative = Field(
-        default=0.0, description="Rotor inertia as felt at the joint [kg m^2 or kg]"
-    )
+    armature: NonNegative = Field(default=0.0, description="Rotor inertia as felt at the joint [kg m^2 or kg]")
     relative_compliance: Positive | None = Field(
         default=None, description="Overrides regularisation.relative_compliance for this joint (no unit)"
     )
@@ -160,9 +156,7 @@ class DCMotor(_Motor):
 
     type: Literal["dc"] = Field(description="torque = gain * u - back_emf * rate + bias")
     gain: Number = Field(default_factory=_follows, description="Torque per volt [N m/V or N/V]")
-    back_emf: NonNegative = Field(
-        default_factory=_follows, description="Braking by back-EMF [N m s/rad or N s/m]"
-    )
+    back_emf: NonNegative = Field(default_factory=_follows, description="Braking by back-EMF [N m s/rad or N s/m]")
     torque_constant: Number | None = Field(default=None, description="K_t [N m/A]")
     back_emf_constant: Number | None = Field(default=None, description="K_e, of the sign of K_t [V s/rad]")
     resistance: Positive | None = Field(default=None, description="R of the winding [ohm]")
@@ -184,9 +178,7 @@ Motor = Annotated[TorqueMotor | DCMotor, Field(discriminator="type")]
 
 
 class _Sensor(Strict):
-    sd: Positive = Field(
-        default=1e-3, description="Standard deviation of the noise of each number, in its unit"
-    )
+    sd: Positive = Field(default=1e-3, description="Standard deviation of the noise of each number, in its unit")
 
 
 class JointPosition(_Sensor):

@@ -101,23 +101,17 @@ def joint_rules(joint: Any, bodies: Iterable[str] | None) -> Iterator[Finding]:
         for key in ALONG_AXIS:
             if key in joint:
                 message = f"a {joint['type']} joint has no axis and takes no `{key}`"
-                yield Finding(
-                    (key,), joint[key], message, f"Delete `{key}`, or use a hinge or prismatic joint."
-                )
+                yield Finding((key,), joint[key], message, f"Delete `{key}`, or use a hinge or prismatic joint.")
 
 
-def _reference_rules(
-    part: Any, bodies: Iterable[str] | None, joints: dict[str, Any] | None
-) -> Iterator[Finding]:
+def _reference_rules(part: Any, bodies: Iterable[str] | None, joints: dict[str, Any] | None) -> Iterator[Finding]:
     """The joint or body that a motor or sensor names exists and suits it."""
     if isinstance(part, dict):
         yield from _exists(("body",), part.get("body"), "body", bodies)
         yield from _axis_rule(part.get("joint"), joints, ("joint",), "a motor or joint sensor acts on")
 
 
-def _axis_rule(
-    name: Any, joints: dict[str, Any] | None, loc: tuple[str, ...], purpose: str
-) -> Iterator[Finding]:
+def _axis_rule(name: Any, joints: dict[str, Any] | None, loc: tuple[str, ...], purpose: str) -> Iterator[Finding]:
     yield from _exists(loc, name, "joint", joints)
     joint = (joints or {}).get(name) if isinstance(name, str) else None
     if isinstance(joint, dict) and joint.get("type") in WITHOUT_AXIS:

@@ -33,9 +33,7 @@ class Solid:
 
 class _Shape(Strict):
     at: Vector = Field(default=(0.0, 0.0, 0.0), description="Centre in body axes, three numbers [m]")
-    rotation: Vector = Field(
-        default=(0.0, 0.0, 0.0), description="Orientation in the body, a rotation vector [rad]"
-    )
+    rotation: Vector = Field(default=(0.0, 0.0, 0.0), description="Orientation in the body, a rotation vector [rad]")
     colour: Colour = Field(default="#8899aa", description='Colour, "#rrggbb" in quotes')
 
 

@@ -3,8 +3,8 @@
 from .inverse import forward_residual as forward_residual
 from .inverse import inverse_dynamics as inverse_dynamics
 from .rollout import Trajectory as Trajectory
-from .rollout import rollout as rollout
 from .rollout import kick_inputs as kick_inputs
+from .rollout import rollout as rollout
 from .spook import StepInfo as StepInfo
 from .spook import step as step
 from .start import half_kick_back as half_kick_back

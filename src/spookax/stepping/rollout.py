@@ -89,7 +89,7 @@ def rollout(
     guess = jnp.zeros(len(system.friction_axes), dtype=state.r.dtype)
     carry = (start, guess, STEP_RESULTS.successful, jnp.array(-1), jnp.array(0))
     (last, _, result, failed, _), (states, info) = jax.lax.scan(body, carry, inputs)
-    trajectory = _trajectory(system, prepared, state, start, states, info, last, result, failed)
+    trajectory = _trajectory(system, prepared, state, start, states, info, last, result, failed)  # pyright: ignore[reportArgumentType]
     if throw:
         r = result.error_if(trajectory.r, result != STEP_RESULTS.successful)
         trajectory = eqx.tree_at(lambda t: t.r, trajectory, r)

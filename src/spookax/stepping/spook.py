@@ -81,7 +81,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     # where y = K^-1 (-balance', -gap'). One factorisation serves every tangent, and JAX transposes the rule.
     rows, guess = primals
     rows_dot, _ = tangents
-    out, (lu, b, X, N) = _solve(system, solver, rows, guess)
+    out, (lu, b, _, N) = _solve(system, solver, rows, guess)
     v, lam, x, status = out
 
     def residual(rows: Rows):
@@ -93,7 +93,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     y, lam_dot = saddle.solve(system, lu, -balance[..., None], [-g[:, None] for g in gap])
     v_dot, lam_dot = y[..., 0], tuple(node[:, 0] for node in lam_dot)
     x_dot = jnp.zeros_like(x)
-    if b is not None:
+    if b is not None and N is not None:
         one = jnp.ones_like(x)
         q = -N @ x + saddle.friction_rates(system, rows, v) + rows.creep * x
         free = free_rows(MLCP(N, q, -one, one), x)

@@ -59,7 +59,7 @@ def state_from_joints(
     r, e = jax.lax.stop_gradient(_close(system, jax.lax.stop_gradient(prepared), r, e, target, given))
 
     def newton(pose, _):
-        return _newton(system, prepared, *pose, target, given), None
+        return _newton(system, prepared, pose[0], pose[1], target, given), None
 
     (r, e), _ = jax.lax.scan(newton, (r, e), length=2)  # differentiable, at the solution: the implicit rule
     wanted = jnp.array([rate[system.axis_names()[i]] for i in given]).reshape(len(given))

@@ -27,7 +27,11 @@ def load_iterate(path: Path, setup: Any) -> tuple[float, np.ndarray, Iterate]:
     file = path / "checkpoint.npz" if path.is_dir() else path
     if not file.is_file():
         raise FileError(
-            [FileProblem(str(file), 0, "", None, "there is no checkpoint to resume from", "Run without --resume first.")]
+            [
+                FileProblem(
+                    str(file), 0, "", None, "there is no checkpoint to resume from", "Run without --resume first."
+                )
+            ]
         )
     data = np.load(file)
     own, paths = [], []

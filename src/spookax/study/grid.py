@@ -1,4 +1,4 @@
-"""A recording on the grid of the steps: samples in their steps, inputs averaged over the kicks, planned joint motion."""
+"""A recording on the grid of the steps: samples in their steps, inputs averaged over the kicks, planned motion."""
 
 import dataclasses
 

@@ -62,9 +62,7 @@ class Column(Strict):
         return unit
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"anyOf": [{"type": "string", "minLength": 1}, handler(core_schema)]}
 
 
@@ -87,32 +85,22 @@ class RecordingSpec(Strict):
 
     model_config = ConfigDict(json_schema_extra=_may_be_left_out("name"))
 
-    name: Text = Field(
-        description="Name of the run in the results; the file's name without its ending when left out"
-    )
-    file: Text | None = Field(
-        default=None, description="CSV, NPZ or Parquet file, relative to the study file"
-    )
-    dataset: Text | None = Field(
-        default=None, description="NAME/FILE of a public data set, instead of `file`"
-    )
+    name: Text = Field(description="Name of the run in the results; the file's name without its ending when left out")
+    file: Text | None = Field(default=None, description="CSV, NPZ or Parquet file, relative to the study file")
+    dataset: Text | None = Field(default=None, description="NAME/FILE of a public data set, instead of `file`")
     time: Column = Field(description="Column of the time")
     inputs: dict[str, Column] = Field(
         default_factory=dict,
         description="Motor -> column of its input, held between samples; a motor that is left out gets 0",
     )
-    sensors: dict[str, Columns] = Field(
-        min_length=1, description="Sensor -> its column, or the list of its columns"
-    )
+    sensors: dict[str, Columns] = Field(min_length=1, description="Sensor -> its column, or the list of its columns")
     start: Number | None = Field(default=None, description="First time used, on the recording's clock [s]")
     stop: Number | None = Field(default=None, description="Last time used, on the recording's clock [s]")
     offsets: dict[str, Positive] = Field(
         default_factory=dict,
         description="Sensor -> prior standard deviation of a zero offset of this recording alone [rad or m]",
     )
-    initial: dict[str, Start] = Field(
-        default_factory=dict, description="Joint -> first guess of where it starts"
-    )
+    initial: dict[str, Start] = Field(default_factory=dict, description="Joint -> first guess of where it starts")
 
     @model_validator(mode="before")
     @classmethod
@@ -127,9 +115,7 @@ class ParameterSpec(Strict):
 
     model_config = ConfigDict(json_schema_extra=_may_be_left_out("transform"))
 
-    start: Number | None = Field(
-        default=None, description="Start of the search; the scene's value when left out"
-    )
+    start: Number | None = Field(default=None, description="Start of the search; the scene's value when left out")
     lower: Number | None = Field(default=None, description="Lower bound")
     upper: Number | None = Field(default=None, description="Upper bound")
     transform: Transform = Field(
@@ -170,9 +156,7 @@ class ProcessNoise(Strict):
 class SensorNoise(Strict):
     """Noise levels of the sensors; they start at the scene's `sd`."""
 
-    estimate: Switch = Field(
-        default=False, description="Whether they are estimated from the evidence, or kept"
-    )
+    estimate: Switch = Field(default=False, description="Whether they are estimated from the evidence, or kept")
 
 
 class Estimator(Strict):
@@ -191,9 +175,7 @@ class Estimator(Strict):
         default=(0.1, 0.02),
         description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]",
     )
-    noise_scale: Stages = Field(
-        default=(1.0,), description="Factors on the process noise, one per stage"
-    )
+    noise_scale: Stages = Field(default=(1.0,), description="Factors on the process noise, one per stage")
     max_iterations: Annotated[int, Field(strict=True, ge=1)] = Field(
         default=60, description="Largest number of iterations"
     )

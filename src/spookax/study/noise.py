@@ -58,7 +58,9 @@ def estimate_levels(
     def cost(x: np.ndarray) -> float:
         levels = np.zeros(1 + channels)
         levels[chosen] = np.clip(x, -_RANGE, _RANGE)
-        total = sum(float(_evidence(*d[:-1], jnp.asarray(levels))) + float(d[-1] @ levels[1:]) for d in data)
+        total = 0.0
+        for lin, w, Y0, P0, weight, offset, seen in data:
+            total += float(_evidence(lin, w, Y0, P0, weight, offset, jnp.asarray(levels))) + float(seen @ levels[1:])
         return total if np.isfinite(total) else 1e300
 
     count = int(chosen.sum())

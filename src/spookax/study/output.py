@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..constraints import axes, frames
+from ..constraints.assemble import velocity
 from ..estimation import Stage
 from ..estimation.linearise import Path, after, before
 from ..estimation.simulator_form import Fit
@@ -81,7 +83,7 @@ def run_contents(study: Study, setup: Setup, fit: Fit, stage: Stage) -> tuple[di
             }
         count = int(grid.step_of[-1]) + 2
         com = np.asarray(model.physical(z).com)
-        states |= _poses(name, grid.times[:count], jax.tree.map(lambda a: np.asarray(a)[:count], path.x), com)
+        states |= _poses(name, grid.times[:count], jax.tree.map(lambda a, n=count: np.asarray(a)[:n], path.x), com)
         own_sd = np.sqrt(np.maximum(np.diag(fit.own_covariance[i]), 0.0))
         runs[name] = {
             "file": recording.path.name,
@@ -113,9 +115,6 @@ def _poses(name: str, time: np.ndarray, x: Any, com: np.ndarray) -> dict[str, np
 
 def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path) -> dict[str, dict[str, float]]:
     """Joint coordinates at t_0 and rates there (mean of the leap-frog velocities), as `initial` of a scene takes."""
-    from ..constraints import axes, frames
-    from ..constraints.assemble import velocity
-
     if not setup.system.axes:
         return {}
     p = model.prepare(z)
@@ -153,7 +152,8 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
         if len(paths) == 1:
             text = f"The recordings do not determine {paths[0]}: fix it, give it a prior, or excite it."
         elif all(log_like[i] for i in part) and np.ptp(np.abs(direction[part])) < 0.3 * np.max(np.abs(direction)):
-            text = f"Known only up to a common factor: {', '.join(paths)}. Fix one of them (a weighed mass, a data-sheet constant)."
+            cure = "Fix one of them (a weighed mass, a data-sheet constant)."
+            text = f"Known only up to a common factor: {', '.join(paths)}. {cure}"
         else:
             text = f"Only a combination is determined of {', '.join(paths)}: fix one of them or give it a prior."
         found.append({"paths": paths, "message": text})

@@ -93,17 +93,13 @@ def read_recording(
     table = read_table(path, report)
     pick = Picker(table, report)
     time = pick(spec.time, "the time", (u.TIME,))
-    inputs = {
-        motor: pick(column, f"the input '{motor}'", _OF_INPUTS) for motor, column in spec.inputs.items()
-    }
+    inputs = {motor: pick(column, f"the input '{motor}'", _OF_INPUTS) for motor, column in spec.inputs.items()}
     sensors: dict[str, list[Picked]] = {}
     for sensor, columns in spec.sensors.items():
         expected = (dimensions or {}).get(sensor)
         allowed = [_OF_SENSORS] * len(columns) if expected is None else [(one,) for one in expected]
         if len(allowed) != len(columns):
-            message = (
-                f"the sensor '{sensor}' reads {len(allowed)} numbers, the study names {len(columns)} columns"
-            )
+            message = f"the sensor '{sensor}' reads {len(allowed)} numbers, the study names {len(columns)} columns"
             report.add(message, "List one column for each number.")
         sensors[sensor] = [
             pick(column, f"the sensor '{sensor}'", dimension)
@@ -112,13 +108,8 @@ def read_recording(
     _check_time(time, table, report)
     report.refuse()
     window = _window(time.values, spec, report)
-    held = {
-        motor: _held(picked, window, f"the input '{motor}'", table, report)
-        for motor, picked in inputs.items()
-    }
-    read = {
-        sensor: np.column_stack([picked.values for picked in columns]) for sensor, columns in sensors.items()
-    }
+    held = {motor: _held(picked, window, f"the input '{motor}'", table, report) for motor, picked in inputs.items()}
+    read = {sensor: np.column_stack([picked.values for picked in columns]) for sensor, columns in sensors.items()}
     for sensor, values in read.items():
         if window.any() and np.isnan(values[window]).all():
             message = f"the sensor '{sensor}' has no sample between start and stop"
@@ -131,9 +122,7 @@ def read_recording(
         inputs={motor: values[window] for motor, values in held.items()},
         sensors={sensor: values[window] for sensor, values in read.items()},
         input_units={motor: picked.unit for motor, picked in inputs.items()},
-        sensor_units={
-            sensor: tuple(picked.unit for picked in columns) for sensor, columns in sensors.items()
-        },
+        sensor_units={sensor: tuple(picked.unit for picked in columns) for sensor, columns in sensors.items()},
         sha256=table.sha256,
     )
 

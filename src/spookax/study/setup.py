@@ -11,7 +11,7 @@ import numpy as np
 from ..estimation import Problem, Stage
 from ..estimation.simulator_form import Iterate, track
 from ..models import BodyState, Free, Multibody, ParameterMap, ProcessNoise
-from ..protocol import Noise, Samples
+from ..protocol import Noise
 from ..scene import Scene
 from ..scene.paths import get_number, numeric_paths
 from ..stepping import state_from_joints
@@ -118,7 +118,7 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
     noise = ProcessNoise(settings.process_noise.kind, settings.process_noise.density)
     indices = tuple(system.sensor_index(s) for s in sensors)
     model = Multibody(system, params, shared, own, noise, indices)
-    sd = np.concatenate([np.full(system.sensors[i].size, sensor_sd(scene, n)) for i, n in zip(indices, sensors)])
+    sd = np.concatenate([np.full(system.sensors[system.sensor_index(n)].size, sensor_sd(scene, n)) for n in sensors])
 
     grids = [grid_of(r.time, h) for r in recordings]
     steps = max(g.steps for g in grids)
@@ -191,5 +191,3 @@ def replace_noise(stages: tuple[Stage, ...], process: float, sensor: np.ndarray)
     """The stages with other final noise levels."""
     last = stages[-1]
     return (*stages[:-1], Stage(last.model, Noise(jnp.asarray(process), jnp.asarray(sensor))))
-
-

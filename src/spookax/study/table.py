@@ -220,9 +220,7 @@ _STANDS_FOR_NOTHING = re.compile(r"[-+]?(nan|inf|infinity|null|none|nil|na|n/a|-
 _EMPTY = "Leave the cell empty where a sensor has no sample."
 
 
-def numbers(
-    table: Table, index: int, report: Report, needed: str | None = None
-) -> Float[np.ndarray, " rows"]:
+def numbers(table: Table, index: int, report: Report, needed: str | None = None) -> Float[np.ndarray, " rows"]:
     """The numbers of one column; NaN where a cell is empty.
 
     Cells that hold no finite number are put into `report`, one problem for each kind of cell. So are empty

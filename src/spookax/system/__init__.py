@@ -1,8 +1,8 @@
 """What stays (System: names and connections, static) and what may change (Params, State: arrays)."""
 
 from .build import build as build
-from .params import Params as Params
 from .params import ParameterPath as ParameterPath
+from .params import Params as Params
 from .params import locate as locate
 from .state import State as State
 from .system import Axis as Axis

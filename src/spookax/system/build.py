@@ -5,13 +5,12 @@ import numpy as np
 
 from ..math import rotation
 from ..scene import Scene
+from ..scene.parts import JointPosition, JointRate
 from .params import Params
 from .system import WORLD, Axis, Joint, Motor, Sensor, System, saddle_pattern, spanning_tree
 
 
-def build(
-    scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = frozenset()
-) -> tuple[System, Params]:
+def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = frozenset()) -> tuple[System, Params]:
     """The static system and the parameters of a scene.
 
     **Arguments:** `scene`, as read by `spookax.scene.read_scene`; `constraints`: the user's own rows
@@ -32,7 +31,7 @@ def build(
     axis_of = {joints[a.joint].name: i for i, a in enumerate(axes)}
     motors = tuple(Motor(n, axis_of[m.joint]) for n, m in scene.motors.items())
     sensors = tuple(
-        Sensor(n, s.type, axis_of[s.joint] if s.type.startswith("joint") else number[s.body])
+        Sensor(n, s.type, axis_of[s.joint] if isinstance(s, JointPosition | JointRate) else number[s.body])
         for n, s in scene.sensors.items()
     )
     tree = spanning_tree(len(names), joints)
@@ -47,10 +46,10 @@ def build(
     parent_frames, child_frames = [], []
     for j in scene.joints.values():
         axis = j.axis if j.type in ("hinge", "prismatic") else (0.0, 0.0, 1.0)
-        parent = _frame_quaternion(np.asarray(axis, dtype=float))
-        turn = np.asarray(rotation.exp(jnp.asarray(j.rotation, dtype=float)))
+        parent = jnp.asarray(_frame_quaternion(np.asarray(axis, dtype=float)))
+        turn = rotation.exp(jnp.asarray(j.rotation, dtype=float))
         parent_frames.append(parent)
-        child_frames.append(np.asarray(rotation.multiply(rotation.conjugate(turn), parent)))
+        child_frames.append(rotation.multiply(rotation.conjugate(turn), parent))
     bodies = list(scene.bodies.values())
     motor_specs = list(scene.motors.values())
     offsets = np.zeros((len(sensors), 6))

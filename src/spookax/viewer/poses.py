@@ -69,9 +69,7 @@ class BodyPoses:
             )
         com = np.array([body.com for body in scene.bodies.values()], dtype=float)
         origins = r - np.einsum("...bij,bj->...bi", matrices(e), com)
-        return cls(
-            np.atleast_1d(time), origins.reshape(-1, len(names), 3), e.reshape(-1, len(names), 4), names
-        )
+        return cls(np.atleast_1d(time), origins.reshape(-1, len(names), 3), e.reshape(-1, len(names), 4), names)
 
     def until_failure(self) -> "BodyPoses":
         """Poses before the first that is not finite: what there is to see of a simulation that failed.
@@ -125,13 +123,9 @@ def poses_of(scene: Scene, motion: "BodyPoses | States | None") -> BodyPoses:
     """
     if motion is None:
         return initial_poses(scene)
-    names = (
-        motion.names if isinstance(motion, BodyPoses) else getattr(motion, "body_names", tuple(scene.bodies))
-    )
+    names = motion.names if isinstance(motion, BodyPoses) else getattr(motion, "body_names", tuple(scene.bodies))
     if tuple(names) != tuple(scene.bodies):
-        raise ValueError(
-            f"the motion is of bodies {', '.join(names)}, the scene has {', '.join(scene.bodies)}"
-        )
+        raise ValueError(f"the motion is of bodies {', '.join(names)}, the scene has {', '.join(scene.bodies)}")
     poses = motion
     if not isinstance(poses, BodyPoses):
         poses = BodyPoses.from_states(scene, poses.time, poses.r, poses.e)
