@@ -36,7 +36,7 @@ def solve(arrays, solver=COLD) -> tuple[Solution, np.ndarray]:
     """Solutions of a batch, and which are good. Rows and lanes are filled up, so that few shapes are compiled."""
     batch, n = arrays[1].shape
     rows = next(size for size in LANES if size >= n)
-    problem = as_problem(*(a[np.arange(LANES[rows]) % batch] for a in padded(*arrays, rows)))
+    problem = as_problem(*(a[np.arange(LANES[rows]) % batch] for a in padded(*arrays, rows=rows)))
     solution = jax.tree.map(lambda a: a[:batch], batched(solver)(problem))
     solution = eqx.tree_at(lambda s: (s.x, s.w), solution, (solution.x[:, :n], solution.w[:, :n]))
     return solution, np.asarray(solution.result == MLCP_RESULTS.successful)
@@ -113,7 +113,7 @@ def test_float32(rng):
     solution = batched(COLD)(as_problem(*arrays))
     ok = np.asarray(solution.result == MLCP_RESULTS.successful)
     assert solution.x.dtype == jnp.float32
-    assert violation(*arrays, solution.x)[ok].max() < 1e-4
+    assert violation(*arrays, x=solution.x)[ok].max() < 1e-4
     assert np.mean(ok) > 0.99
     assert np.isfinite(solution.x).all()
 

@@ -18,10 +18,12 @@ def test_agrees_with_the_exact_solver_and_has_its_derivative(rng):
     problem = as_problem(*friction_like(rng))
 
     def solve(solver):
-        def value_and_gradient(p):
-            return solve_mlcp(p, solver), jax.grad(lambda p: jnp.sum(solve_mlcp(p, solver).x))(p)
+        def cost(p):
+            solution = solve_mlcp(p, solver)
+            return jnp.sum(solution.x), solution
 
-        return jax.jit(jax.vmap(value_and_gradient))(problem)
+        gradient, solution = jax.jit(jax.vmap(jax.grad(cost, has_aux=True)))(problem)
+        return solution, gradient
 
     (rough, rough_gradient), (exact, exact_gradient) = solve(ProjectedGaussSeidel(sweeps=400)), solve(Lemke())
     assert jnp.all(rough.result == MLCP_RESULTS.successful)

@@ -20,6 +20,7 @@ Coordinates = dict[str, Array]
 _NEWTON_LIMIT = 60
 _RELATIVE_COMPLIANCE = 1e-9  # of the projections: small against one, large against rounding
 _TOLERANCE = 1e-11
+_HALF_KICK_STEPS = 4
 
 
 def state_from_joints(
@@ -33,8 +34,8 @@ def state_from_joints(
     **Arguments:**
 
     - `joints`: joint name -> position, or a mapping with `position` and `rate` (numbers for hinge and prismatic
-      [rad, rad/s or m, m/s]; for ball joints a rotation vector and the relative angular velocity in the child's
-      axes). Joints of a tree that are not named are at zero; in a closed loop they are found.
+      [rad, rad/s or m, m/s]; for ball joints a rotation vector and the relative angular velocity, both in the axes of
+      the child's joint frame, which are the child's own if the joint has no `rotation`). Joints of a tree that are not named are at zero; in a closed loop they are found.
     - `bodies`: for bodies that no joint connects to the world: name -> mapping with `position` [m], `rotation`
       (rotation vector [rad]), `velocity` of the frame origin (world) [m/s], `angular_velocity` (body axes) [rad/s].
 
@@ -84,33 +85,24 @@ def half_kick_back(
     command: Float[Array, " motors"],
     solver: AbstractMLCPSolver = DEFAULT_SOLVER,
 ) -> State:
-    """Velocities moved from t_0 to t_0 - h/2: v - (h/2) a, with a from the rows at acceleration level.
+    """Velocities moved from t_0 to t_0 - h/2, such that their mean with those of the first step are the given ones.
 
-    Half a kick forward is solved with friction and with G v+ = G v - (h/2) (dG/dt) v instead of the Spook bias,
-    and mirrored at v.
+    That is how a rate is read everywhere, so that a state that was read replays. With S the step from v_-, the root of
+    v_- + S(v_-) = 2 v_0 by averaged iteration v_- <- v_0 + (v_- - S(v_-)) / 2, each of which gains a factor h on free
+    motion and (1 - gamma) / 2 on the joint rows, which hold at the start.
     """
-    half = eqx.tree_at(lambda p: p.params.step, prepared, prepared.params.step / 2)
-    rows = assemble(system, half, state, command, jnp.zeros((system.num_bodies, 6), dtype=state.r.dtype))
-    v = velocity(state)
+    v_0 = velocity(state)
+    none = jnp.zeros_like(v_0)
+    guess = jnp.zeros(len(system.friction_axes), dtype=v_0.dtype)
 
-    def speeds(t: Array) -> tuple[Array, ...]:
-        later = state.moved(t)
-        kin = frames.kinematics(system, later.r, later.e, prepared.geometry)
-        gaps, jacobians = _violations(system, prepared.params, kin, later.time)
-        moved = eqx.tree_at(lambda r: (r.G, r.a), rows, (tuple(jacobians), tuple(jnp.zeros_like(g) for g in gaps)))
-        return saddle.gaps(system, moved, v)
+    def moved(v: Array) -> State:
+        return eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
 
-    now, change = jax.jvp(speeds, (jnp.zeros((), state.r.dtype),), (jnp.ones((), state.r.dtype),))
-    h = prepared.params.step
-    bias = list(rows.a)
-    for node, (speed, rate) in enumerate(zip(now, change, strict=True)):
-        user = node - len(system.joints)
-        if user < 0 or isinstance(system.constraints[user], custom.AbstractHolonomic):
-            bias[node] = -(speed - h / 2 * rate)
-    rows = eqx.tree_at(lambda r: r.a, rows, tuple(bias))
-    ahead, *_ = solve_rows(system, solver, rows, jnp.zeros(len(system.friction_axes), dtype=v.dtype))
-    back = 2 * v - ahead
-    return eqx.tree_at(lambda s: (s.v, s.w), state, (back[:, :3], back[:, 3:]))
+    def body(v: Array, _):
+        ahead, *_ = solve_rows(system, solver, assemble(system, prepared, moved(v), command, none), guess)
+        return v_0 + (v - ahead) / 2, None
+
+    return moved(jax.lax.scan(body, v_0, length=_HALF_KICK_STEPS)[0])
 
 
 def project(system: System, prepared: Prepared, state: State) -> State:

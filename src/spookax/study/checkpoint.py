@@ -1,5 +1,6 @@
 """The last iterate as plain arrays, so that an interrupted identification can go on."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,12 @@ def load_iterate(path: Path, setup: Any) -> tuple[float, np.ndarray, Iterate]:
                 )
             ]
         )
-    data = np.load(file)
+    try:
+        with np.load(file) as stored:
+            data = {k: stored[k] for k in stored.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        text = "the checkpoint cannot be read"
+        raise FileError([FileProblem(str(file), 0, "", None, text, "Run without --resume.")]) from error
     own, paths = [], []
     fits = data["z"].shape == setup.problem.z0.shape
     for i, (grid, _) in enumerate(zip(setup.grids, setup.problem.samples, strict=True)):

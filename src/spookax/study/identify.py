@@ -17,7 +17,7 @@ import numpy as np
 from .._results import ESTIMATE_RESULTS
 from ..estimation import Settings
 from ..estimation.simulator_form import Estimator, Fit, Iterate
-from ..scene import Scene, read_scene
+from ..scene import Scene, SceneError, read_scene
 from ..scene.paths import unit_of, with_numbers
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import load_iterate, pack_iterate
@@ -152,7 +152,9 @@ class _Run:
             if resume is None:
                 start, stages = self.setup.start(), self.setup.stages
             else:
-                start, stages = self._resumed(Path(resume)), self._stages()[-1:]
+                it = self._resumed(Path(resume))
+                stages = self._stages()[-1:]
+                start = estimator.retrack(stages[0], it)  # it may come from an earlier stage
             estimate_noise = settings.process_noise.estimate or settings.sensor_noise.estimate
             self.phase = "stages"
             estimator.settings = base if estimate_noise else final
@@ -306,7 +308,11 @@ class _Run:
             "versions": _versions(),
             "hashes": self._hashes(),
         }
-        scene = with_numbers(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
+        try:
+            scene = with_numbers(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
+        except SceneError as error:
+            status, scene = "unphysical", setup.scene
+            message = f"The estimate is not a possible body or joint: {error} Use `transform: inertia`, bounds or a prior."
         creep = self.study.estimator.friction_speed[-1]
         scene = scene.model_copy(
             update={"regularisation": scene.regularisation.model_copy(update={"v_creep": float(creep)})}

@@ -1,0 +1,377 @@
+"""The residual form: against dense and textbook linear algebra on a linear model, against the simulator form on others."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from estimation.linear_model import AMOUNT, DAMPING, MASS, NOISE, SENSOR_SD, STIFFNESS, H, LinearModel, Masses, recording
+
+from spookax._results import ESTIMATE_RESULTS
+from spookax.estimation import Problem, Settings, Stage, fit
+from spookax.estimation.linearise import Path
+from spookax.estimation.residual_form import ResidualEstimator, fit_residual
+from spookax.estimation.residual_rows import displaced, eliminate, linear_rows, log_determinants, read_back, substitute
+from spookax.estimation.simulator_form import Iterate, track
+from spookax.math import bordered
+from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
+from spookax.protocol import Noise, Samples
+from spookax.scene import Scene
+from spookax.stepping import state_from_joints
+from spookax.system import build
+
+pytestmark = pytest.mark.timeout(300)
+
+# ---------------------------------------------------------------------------------------------------------------
+# a linear model: every number can be written out
+
+MODEL = LinearModel()
+FORCE = np.array([1.5, -0.7])
+STEPS, SD, OWN_WEIGHT = 25, 0.8, np.array([2.0])
+
+
+def linear_start(x: Masses, own: float) -> tuple[jax.Array, Path]:
+    """A poor start: the right poses bent, and no parameters."""
+    k = jnp.arange(x.q.shape[0])[:, None]
+    q = x.q + 0.2 * jnp.sin(k / 3) + 0.1
+    v = jnp.concatenate([x.v[:1], jnp.diff(q, axis=0) / H])
+    return jnp.array([0.0, 0.0, own]), Path(Masses(q, v), jnp.zeros((STEPS, 2)), jnp.zeros((STEPS, 0)))
+
+
+def linearised(samples: Samples, x: Masses, own: float = 0.0):
+    z, path = linear_start(x, own)
+    point = read_back(MODEL, z, NOISE, path.x, samples)
+    return z, point, linear_rows(MODEL, z, NOISE, point, samples, jnp.asarray(OWN_WEIGHT), SD)
+
+
+def dense_rows(samples: Samples, x0: Masses, unknowns: jax.Array) -> jax.Array:
+    """All whitened residuals of a recording at (q_-1 ... q_K, own offset, forces): noises, readings, x_0, own prior."""
+    q = unknowns[: 2 * (STEPS + 2)].reshape(-1, 2)
+    z = jnp.roll(unknowns[2 * (STEPS + 2) :], -1)
+    x = Masses(q[1:], jnp.diff(q, axis=0) / H)
+    here, there = jax.tree.map(lambda a: a[:-1], x), jax.tree.map(lambda a: a[1:], x)
+    w = jax.vmap(lambda a, b, u: MODEL.transition(a, b, z, u, NOISE).w)(here, there, samples.u)
+    readings = jax.vmap(lambda a, b, s: MODEL.observe(a, b, z, s[0]))(here, there, samples.s)
+    e = (samples.seen * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
+    first = jnp.concatenate([(x.q[0] - x0.q) / SD, (x.v[0] - x0.v) / (10 * SD)])
+    return jnp.concatenate([w.reshape(-1), e, first, OWN_WEIGHT * z[2:]])
+
+
+def dense(samples: Samples, x0: Masses) -> tuple[np.ndarray, np.ndarray]:
+    """(A, c) of the residuals A X + c."""
+    zero = jnp.zeros(2 * (STEPS + 2) + 3)
+    rows = functools.partial(dense_rows, samples, x0)
+    return np.asarray(jax.jacfwd(rows)(zero)), np.asarray(rows(zero))
+
+
+def first_state(x: Masses) -> Masses:
+    return jax.tree.map(lambda a: a[0], x)
+
+
+def test_one_full_step_is_the_rauch_tung_striebel_smoother(rng):
+    """From any start, at known parameters, with readings of positions at t_k."""
+    samples, truth = recording(rng, STEPS, FORCE, 0.0)
+    seen = samples.seen.at[..., 2].set(0.0)
+    samples = samples._replace(s=jnp.zeros_like(samples.s), seen=seen)
+    z, point, linear = linearised(samples, truth)
+    factor = eliminate(linear.rows, jnp.asarray(0.0))
+    step = displaced(MODEL, z, jnp.zeros(3), substitute(factor, jnp.zeros(3)), NOISE, linear, samples)
+
+    S = np.linalg.inv(MASS + H * DAMPING)
+    kick = np.hstack([-H * S @ STIFFNESS, S @ MASS])
+    A = np.vstack([np.hstack([np.eye(2), np.zeros((2, 2))]) + H * kick, kick])
+    B = np.vstack([H * S, S])
+    C = np.hstack([np.eye(2), np.zeros((2, 2))])
+    x = first_state(point.path.x)
+    mean, P = np.concatenate([x.q, x.v]), np.diag([SD**2] * 2 + [100 * SD**2] * 2)
+    filtered, predicted = [], [(mean, P)]
+    for k in range(STEPS):
+        R = np.diag(np.where(np.asarray(samples.seen[k, 0, :2]) > 0, SENSOR_SD[:2] ** 2, 1e12))
+        gain = P @ C.T @ np.linalg.inv(C @ P @ C.T + R)
+        mean, P = mean + gain @ (np.asarray(samples.y)[k, 0, :2] - C @ mean), (np.eye(4) - gain @ C) @ P
+        filtered.append((mean, P))
+        mean, P = A @ mean + H * B @ np.asarray(samples.u)[k], A @ P @ A.T + AMOUNT**2 * B @ B.T
+        predicted.append((mean, P))
+    smoothed = [(mean, P)]
+    for k in reversed(range(STEPS)):
+        (mean, P), (ahead, P_ahead) = filtered[k], predicted[k + 1]
+        gain = P @ A.T @ np.linalg.inv(P_ahead)
+        mean, P = mean + gain @ (smoothed[0][0] - ahead), P + gain @ (smoothed[0][1] - P_ahead) @ gain.T
+        smoothed.insert(0, (mean, P))
+
+    found = np.concatenate([step.path.x.q, step.path.x.v], axis=1)
+    np.testing.assert_allclose(found, [mean for mean, _ in smoothed], rtol=1e-7, atol=1e-7)
+    blocks = bordered.covariance(factor).blocks[1:]
+    np.testing.assert_allclose(blocks, [P[:2, :2] for _, P in smoothed], rtol=1e-7, atol=1e-10)
+
+
+def test_log_determinants_are_those_of_the_dense_hessian(rng):
+    samples, truth = recording(rng, STEPS, FORCE, 0.2)
+    _, point, linear = linearised(samples, truth)
+    A, _ = dense(samples, first_state(point.path.x))
+    poses, noises, readings = slice(0, 2 * (STEPS + 2)), 2 * STEPS, 3 * STEPS
+    full, silent, density = log_determinants(linear.rows, MODEL.noise_size)
+    everything = A[:, poses]
+    quiet = np.delete(everything, slice(noises, noises + readings), axis=0)
+    np.testing.assert_allclose(full, np.linalg.slogdet(everything.T @ everything)[1] / 2, rtol=1e-10)
+    np.testing.assert_allclose(silent, np.linalg.slogdet(quiet.T @ quiet)[1] / 2, rtol=1e-10)
+    E = A[:noises, poses][:, 4:]  # noises by q_1 ... q_K: block triangular
+    np.testing.assert_allclose(density, np.linalg.slogdet(E)[1], rtol=1e-10)
+    C = everything[noises : noises + readings]
+    F = np.eye(readings) + C @ np.linalg.solve(quiet.T @ quiet, C.T)
+    np.testing.assert_allclose(full - silent, np.linalg.slogdet(F)[1] / 2, rtol=1e-8)
+
+
+@pytest.mark.parametrize("bound", [np.inf, 0.5])
+def test_border_is_dense_joint_least_squares(rng, bound):
+    """Two recordings with their own first states and offsets share the forces; one of these may be at its bound."""
+    data = [recording(rng, STEPS, FORCE, offset) for offset in (0.2, -0.3)]
+    starts = [linear_start(x, 0.0) for _, x in data]
+    weight, prior = np.array([0.3, 0.1]), np.array([1.0, 0.5])
+    problem = Problem(
+        samples=tuple(samples for samples, _ in data),
+        z0=np.zeros(2),
+        prior=prior,
+        weight=weight,
+        lower=np.full(2, -np.inf),
+        upper=np.array([bound, np.inf]),
+        own_weight=OWN_WEIGHT,
+        initial_sd=1e3,
+    )
+    start = Iterate(jnp.zeros(2), (jnp.zeros(1), jnp.zeros(1)), tuple(path for _, path in starts))
+    found = fit_residual(problem, [Stage(MODEL, NOISE)], start, Settings(tolerance=1e-13, marginal=False))
+    assert found.result == ESTIMATE_RESULTS.successful
+    np.testing.assert_allclose(found.history[1].cost, found.cost, rtol=1e-6)  # one step; the others change nothing
+
+    n = 2 * (STEPS + 2) + 1  # unknowns of one recording: poses and offset
+    A, c = np.zeros((0, 2 * n + 2)), np.zeros(0)
+    for i, (samples, _) in enumerate(data):
+        rows, at = dense(samples, first_state(starts[i][1].x))
+        flat = np.r_[0 : 5 * STEPS, 5 * STEPS + 4]  # x_0 has no prior in the cost
+        wide = np.zeros((len(flat), 2 * n + 2))
+        wide[:, i * n : (i + 1) * n], wide[:, 2 * n :] = rows[flat, :n], rows[flat, n:]
+        A, c = np.vstack([A, wide]), np.append(c, at[flat])
+    A = np.vstack([A, np.hstack([np.zeros((2, 2 * n)), np.diag(weight)])])
+    c = np.append(c, -weight * prior)
+    free = np.linalg.lstsq(A, -c, rcond=None)[0]
+    assert free[-2] > 0.5
+    if free[-2] > bound:
+        c, columns = c + A[:, -2] * bound, np.r_[0 : 2 * n, 2 * n + 1]
+        free = np.insert(np.linalg.lstsq(A[:, columns], -c, rcond=None)[0], 2 * n, 0.0)
+        free[-2], c = bound, c - A[:, -2] * bound
+        assert np.all(found.covariance[0] == 0)
+        assert found.iterate.z[0] == bound
+    np.testing.assert_allclose(found.iterate.z, free[-2:], rtol=1e-6)
+    np.testing.assert_allclose(np.concatenate(found.iterate.own), free[[n - 1, 2 * n - 1]], rtol=1e-6)
+    for i, path in enumerate(found.iterate.paths):
+        np.testing.assert_allclose(path.x.q.reshape(-1), free[i * n : (i + 1) * n - 1][2:], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.cost, np.sum((A @ free + c) ** 2) / 2, rtol=1e-10)
+    if bound == np.inf:
+        P = np.linalg.inv(A.T @ A)
+        np.testing.assert_allclose(found.covariance, P[-2:, -2:], rtol=1e-5)
+        np.testing.assert_allclose(found.own_covariance[1], P[[2 * n - 1]][:, [2 * n - 1]], rtol=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# a pendulum in maximal coordinates: two recordings, soft to stiff
+
+
+@functools.cache
+def pendulum() -> tuple[Multibody, Problem, Iterate]:
+    """Free swings of a pendulum with friction, from an integration of its equation; the second with a shifted zero."""
+    h, steps, sd, viscous, coulomb = 0.02, 50, 2e-3, 0.05, 0.1
+    scene = Scene.model_validate(
+        {
+            "spookax": 1,
+            "step": h,
+            "regularisation": {"v_creep": 0.02},
+            "bodies": {"bob": {"mass": 1.0, "com": [0, 0, -0.3], "inertia": [0.01, 0.01, 0.001]}},
+            "joints": {
+                "pin": {"type": "hinge", "child": "bob", "axis": [1, 0, 0]}
+                | {"friction": {"viscous": viscous, "coulomb": coulomb}}
+            },
+            "sensors": {"angle": {"type": "joint_position", "joint": "pin"}},
+        }
+    )
+    system, params = build(scene)
+    shared = ParameterMap(
+        system,
+        (Free("joints.pin.friction.viscous", 1.5 * viscous), Free("joints.pin.friction.coulomb", coulomb / 1.5)),
+    )
+    own = ParameterMap(system, (Free("sensors.angle.offset", 0.0, transform="identity", prior_sd=0.1),))
+    model = Multibody(system, params, shared, own, ProcessNoise("bodies", 1e-2), (0,))
+    rng, samples, paths = np.random.default_rng(3), [], []
+    for angle, rate, offset in ((1.0, 0.0, 0.0), (-0.4, 3.0, 0.05)):
+        theta = np.zeros((steps, 2))
+        theta[0] = angle, rate
+        for k in range(1, steps):
+            theta[k] = theta[k - 1]
+            for _ in range(200):
+                q, v = theta[k]
+                a = -(9.81 * 0.3 * np.sin(q) + viscous * v + coulomb * np.tanh(v / 1e-3)) / 0.1
+                v = v + h / 200 * a
+                theta[k] = q + h / 200 * v, v
+        y = theta[:, 0] + offset + sd * rng.normal(size=steps)
+        seen = (rng.uniform(size=(steps, 1, 1)) < 0.9).astype(float)
+        samples.append(
+            Samples(jnp.zeros((steps, 0)), jnp.asarray(y)[:, None, None], jnp.zeros((steps, 1)), jnp.asarray(seen))
+        )
+        smooth = np.convolve(np.pad(y, 2, mode="edge"), np.ones(5) / 5, mode="valid")
+        place = jax.jit(lambda q, v: state_from_joints(system, params, {"pin": {"position": q, "rate": v}}))
+        states = jax.vmap(place)(jnp.asarray(smooth), jnp.asarray(np.gradient(smooth, h)))
+        plan = jax.vmap(lambda s: model.body_state(s, params.com))(states)
+        paths.append(Path(plan, jnp.zeros((steps, 6)), jnp.zeros((steps, 1))))
+    z0 = shared.start()
+    lower, upper = shared.bounds()
+    problem = Problem(tuple(samples), z0, z0, shared.prior_weight(), lower, upper, own.prior_weight())
+    return model, problem, Iterate(jnp.asarray(z0), (jnp.zeros(1), jnp.zeros(1)), tuple(paths))
+
+
+PENDULUM_NOISE = Noise(jnp.asarray(1.0), jnp.array([2e-3]))
+
+
+def hung(compliance: float) -> tuple[Problem, Stage, Iterate]:
+    """The problem with so soft a joint, and trajectories to start from."""
+    model, problem, plans = pendulum()
+    model = eqx.tree_at(lambda m: m.params.relative_compliance, model, jnp.array([compliance]))
+    paths = tuple(
+        track(model, jnp.append(plans.z, 0.0), PENDULUM_NOISE, path.x, path.w, s.u, path.hint)
+        for path, s in zip(plans.paths, problem.samples, strict=True)
+    )
+    return problem, Stage(model, PENDULUM_NOISE), plans._replace(paths=paths)
+
+
+JOINT = Settings(tolerance=1e-9, marginal=False)
+
+
+@pytest.mark.parametrize("compliance", [1e-1, 1e-2, 1e-4, 1e-6, 1e-8])
+def test_both_forms_agree_from_soft_to_stiff_joints(compliance):
+    problem, stage, start = hung(compliance)
+    residual = fit_residual(problem, [stage], start, JOINT)
+    simulator = fit(problem, [stage], start, JOINT)
+    assert residual.result == ESTIMATE_RESULTS.successful
+    assert residual.iterations <= 9
+    np.testing.assert_allclose(residual.cost, simulator.cost, rtol=1e-6)
+    sd = np.sqrt(np.diag(simulator.covariance))
+    assert np.all(np.abs(residual.iterate.z - simulator.iterate.z) < 1e-4 * sd)
+    np.testing.assert_allclose(residual.covariance, simulator.covariance, rtol=1e-3)
+    for own, other, variance in zip(
+        residual.iterate.own, simulator.iterate.own, simulator.own_covariance, strict=True
+    ):
+        assert np.all(np.abs(own - other) < 1e-4 * np.sqrt(np.diag(variance)))
+    np.testing.assert_allclose(residual.own_covariance, simulator.own_covariance, rtol=1e-3)
+    # evidence: the same up to the prior of x_0, whose free directions are one angle and one rate of each recording:
+    # a displacement of the origin by 1 m turns the projected body by m l / (J + m l^2) = 3 rad
+    np.testing.assert_allclose(simulator.log_det - residual.log_det, 2 * np.log(1 + 3**2) * 2, atol=1e-3)
+    truth = np.log([0.05, 0.1])
+    assert np.all(np.abs(residual.iterate.z - truth) < 4 * sd)
+
+
+def test_marginal_objective_is_least_at_the_marginal_estimate():
+    """Cost + 1/2 sum log|F| with the states fitted anew on both sides of the estimate, along either parameter."""
+    problem, stage, start = hung(1e-2)
+    joint = fit_residual(problem, [stage], start, JOINT)
+    marginal = fit_residual(problem, [stage], joint.iterate, Settings(tolerance=1e-9, marginal=True))
+    sd = np.sqrt(np.diag(joint.covariance))
+    assert marginal.result == ESTIMATE_RESULTS.successful
+    assert np.max(np.abs(marginal.iterate.z - joint.iterate.z) / sd) > 1e-2
+
+    def objective(z: np.ndarray) -> float:
+        held = Problem(**{**vars(problem), "lower": z, "upper": z})
+        pinned = fit_residual(held, [stage], marginal.iterate._replace(z=jnp.asarray(z)), JOINT)
+        return pinned.cost + pinned.log_det / 2
+
+    z = np.asarray(marginal.iterate.z)
+    least = objective(z)
+    for step in 0.3 * np.diag(sd):
+        assert objective(z + step) > least < objective(z - step)
+
+
+def test_a_fit_that_is_cut_short_says_so():
+    problem, stage, start = hung(1e-2)
+    lines = []
+    estimator = ResidualEstimator(problem, Settings(max_iterations=2, marginal=False), lines.append)
+    short = estimator.run(start, [stage])
+    assert short.result == ESTIMATE_RESULTS.iteration_limit
+    assert short.iterations == 2
+    assert [line.iteration for line in lines] == [0, 1, 2]
+    assert lines[2].cost < lines[1].cost < lines[0].cost
+    assert estimator.iterate is not None
+    kept = estimator.snapshot(stage, estimator.iterate)
+    assert kept.result == ESTIMATE_RESULTS.interrupted
+    np.testing.assert_allclose(kept.cost, short.cost, rtol=1e-12)
+
+
+def test_noise_on_the_joints_alone_is_refused():
+    problem, stage, start = hung(1e-2)
+    model = stage.model
+    assert isinstance(model, Multibody)
+    joints = Multibody(model.system, model.params, model.shared, model.own, ProcessNoise("joints", 1e-2), (0,))
+    with pytest.raises(ValueError, match="kind: bodies"):
+        fit_residual(problem, [Stage(joints, stage.noise)], start, JOINT)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# a driven mass on a slide: known gain, unknown mass and friction
+
+
+@pytest.mark.parametrize("compliance", [1e-3, 1e-6])
+def test_mass_and_friction_of_a_driven_slide_are_recovered(compliance):
+    """Published numbers of a positioning drive (EMPS); positions only, from an integration of the equation."""
+    h, steps, sd, gain, density = 5e-3, 240, 2e-5, 35.15, 0.5
+    truth = np.array([95.11, 203.5, 20.39])
+    scene = Scene.model_validate(
+        {
+            "spookax": 1,
+            "step": h,
+            "gravity": [0, 0, 0],
+            "regularisation": {"relative_compliance": compliance, "v_creep": 1e-3},
+            "bodies": {"carriage": {"mass": float(truth[0]), "inertia": [1.0, 1.0, 1.0]}},
+            "joints": {
+                "rail": {"type": "prismatic", "child": "carriage", "axis": [1, 0, 0]}
+                | {"friction": {"viscous": float(truth[1]), "coulomb": float(truth[2])}}
+            },
+            "motors": {"drive": {"type": "torque", "joint": "rail", "gain": gain}},
+            "sensors": {"encoder": {"type": "joint_position", "joint": "rail"}},
+        }
+    )
+    system, params = build(scene)
+    names = ("bodies.carriage.mass", "joints.rail.friction.viscous", "joints.rail.friction.coulomb")
+    free = tuple(Free(name, float(f * v)) for name, f, v in zip(names, (1.5, 0.6, 1.5), truth, strict=True))
+    shared = ParameterMap(system, free)
+    model = Multibody(system, params, shared, ParameterMap(system, ()), ProcessNoise("bodies", density), (0,))
+
+    rng = np.random.default_rng(0)
+    t = np.arange(steps) * h
+    u = 3 * np.sin(9 * t) + 2 * np.sin(23 * t + 1)
+    fine, q, v = 100, 0.0, 0.0
+    y = np.zeros(steps)
+    for k in range(steps):
+        y[k] = q + sd * rng.normal()
+        push = gain * u[k] + density / np.sqrt(h) * rng.normal()
+        for _ in range(fine):
+            v += h / fine / truth[0] * (push - truth[1] * v - truth[2] * np.tanh(v / 1e-4))
+            q += h / fine * v
+    kick = np.append(u[0], (u[1:] + u[:-1]) / 2)[:, None]
+    samples = Samples(jnp.asarray(kick), jnp.asarray(y)[:, None, None], jnp.zeros((steps, 1)), jnp.ones((steps, 1, 1)))
+
+    # a slide is straight: the measured positions, held to the rail, are a trajectory
+    place = jnp.append(jnp.asarray(y), 2 * y[-1] - y[-2])
+    zero = jnp.zeros((steps + 1, 1, 3))
+    rest = jax.vmap(lambda _: state_from_joints(system, params))(place)
+    x = jax.vmap(lambda s: model.body_state(s, params.com))(rest)
+    speed = jnp.append(place[1] - place[0], jnp.diff(place)) / h
+    x = eqx.tree_at(lambda x: (x.p, x.v), x, (zero.at[:, 0, 0].set(place), zero.at[:, 0, 0].set(speed)))
+    z0 = shared.start()
+    lower, upper = shared.bounds()
+    problem = Problem((samples,), z0, z0, shared.prior_weight(), lower, upper, np.zeros(0))
+    noise = Noise(jnp.asarray(1.0), jnp.array([sd]))
+    start = Iterate(jnp.asarray(z0), (jnp.zeros(0),), (Path(x, jnp.zeros((steps, 6)), jnp.zeros((steps, 1))),))
+    found = fit_residual(problem, [Stage(model, noise)], start, Settings(marginal=True))
+    assert found.result == ESTIMATE_RESULTS.successful
+    assert found.iterations <= 20
+    sd_z = np.sqrt(np.diag(found.covariance))
+    assert np.all(np.abs(np.asarray(found.iterate.z) - np.log(truth)) < 3 * sd_z)
+    assert np.all(sd_z < [0.05, 0.05, 0.1])
