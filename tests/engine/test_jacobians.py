@@ -55,7 +55,10 @@ def differences():
                 change.append(read(SYSTEM, PARAMS, r, e, d)[:2])
         (ahead_a, ahead_b, back_a, back_b) = change
         gaps.append(
-            [[(p - m) / (2 * STEP) for p, m in zip(x[0], y[0], strict=True)] for x, y in ((ahead_a, back_a), (ahead_b, back_b))]
+            [
+                [(p - m) / (2 * STEP) for p, m in zip(x[0], y[0], strict=True)]
+                for x, y in ((ahead_a, back_a), (ahead_b, back_b))
+            ]
         )
         coordinates.append([(x[1] - y[1]) / (2 * STEP) for x, y in ((ahead_a, back_a), (ahead_b, back_b))])
     return jacobians, b, gaps, coordinates

@@ -120,7 +120,7 @@ SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
     ],
 )
 def test_gradient_through_the_assembly_of_a_loop(run, mode, seen):
-    """To 1e-6 of the gradient's norm, with respect to the given angle and rate, lengths of two links, mass, friction."""
+    """To 1e-6 of the gradient's norm, in the given angle and rate, two lengths, mass, friction."""
     expected = differences(run)
     large = np.abs(expected) > 1e-4 * np.linalg.norm(expected)
     assert tuple(name for name, is_large in zip(ALL, large, strict=True) if is_large) == seen

@@ -5,8 +5,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from engine.mechanisms import (
+    bench,
+    compiled,
+    furuta,
+    pairs,
+    pendulum,
+    place,
+    quaternion_matrix,
+    rotation_quaternion,
+    simulate,
+)
 
-from engine.mechanisms import bench, compiled, furuta, pairs, pendulum, place, quaternion_matrix, rotation_quaternion, simulate
 from spookax._results import STEP_RESULTS
 from spookax.stepping import rollout, state_from_joints
 

@@ -165,6 +165,7 @@ def test_a_large_file_is_read_in_well_under_a_second(tmp_path, rng):
     np.savetxt(tmp_path / "run.csv", table, fmt="%.6f", delimiter=",", header=header, comments="")
     reads = spec(inputs={"drive": "u", "second": "a", "third": "b"})
     seconds = []
+    run = read_recording(tmp_path / "run.csv", reads)
     for _ in range(3):
         began = time.process_time()
         run = read_recording(tmp_path / "run.csv", reads)

@@ -35,7 +35,8 @@ def state_from_joints(
 
     - `joints`: joint name -> position, or a mapping with `position` and `rate` (numbers for hinge and prismatic
       [rad, rad/s or m, m/s]; for ball joints a rotation vector and the relative angular velocity, both in the axes of
-      the child's joint frame, which are the child's own if the joint has no `rotation`). Joints of a tree that are not named are at zero; in a closed loop they are found.
+      the child's joint frame, which are the child's own if the joint has no `rotation`). Joints of a tree that are
+      not named are at zero; in a closed loop they are found.
     - `bodies`: for bodies that no joint connects to the world: name -> mapping with `position` [m], `rotation`
       (rotation vector [rad]), `velocity` of the frame origin (world) [m/s], `angular_velocity` (body axes) [rad/s].
 
@@ -49,24 +50,25 @@ def state_from_joints(
     def place(position: Coordinates) -> tuple[Array, Array]:
         return _forward_kinematics(system, prepared, position)
 
+    (r_0, e_0), (r_dot, e_dot) = jax.jvp(place, (position,), (rate,))
+    v_0 = jnp.concatenate([r_dot, 2 * rotation.multiply(rotation.conjugate(e_0), e_dot)[..., 1:]], axis=-1)
     closed = len(system.tree) < len(system.joints) or bool(system.constraints)
     if not closed:
-        (r, e), (r_dot, e_dot) = jax.jvp(place, (position,), (rate,))
-        w = 2 * rotation.multiply(rotation.conjugate(e), e_dot)[..., 1:]
-        return _state(system, r, e, r_dot, w, _near(system, prepared, r, e, position, given))
+        return _state(system, r_0, e_0, v_0, _near(system, prepared, r_0, e_0, position, given))
 
-    r, e = jax.lax.stop_gradient(place(position))
+    stop = jax.lax.stop_gradient
     target = jnp.array([position[system.axis_names()[i]] for i in given]).reshape(len(given))
-    r, e = jax.lax.stop_gradient(_close(system, jax.lax.stop_gradient(prepared), r, e, target, given))
+    r, e = stop(_close(system, stop(prepared), stop(r_0), stop(e_0), stop(target), given))
+    # derivatives: what no row determines moves with the tree, the rest by the implicit rule of Newton at the solution
+    r, e = r + r_0 - stop(r_0), jax.vmap(rotation.plus)(e, jax.vmap(rotation.minus)(e_0, stop(e_0)))
 
     def newton(pose, _):
         return _newton(system, prepared, pose[0], pose[1], target, given), None
 
-    (r, e), _ = jax.lax.scan(newton, (r, e), length=2)  # differentiable, at the solution: the implicit rule
+    (r, e), _ = jax.lax.scan(newton, (r, e), length=2)
     wanted = jnp.array([rate[system.axis_names()[i]] for i in given]).reshape(len(given))
-    v = _consistent_velocity(system, prepared, r, e, wanted, given)
-    near = _near(system, prepared, r, e, position, given)
-    return _state(system, r, e, v[:, :3], v[:, 3:], near)
+    v = _consistent_velocity(system, prepared, r, e, v_0, wanted, given)
+    return _state(system, r, e, v, _near(system, prepared, r, e, position, given))
 
 
 def assembly_error(system: System, params: Params, state: State) -> Float[Array, ""]:
@@ -116,7 +118,7 @@ def project(system: System, prepared: Prepared, state: State) -> State:
     kin = frames.kinematics(system, r, e, prepared.geometry)
     rows = _projection_rows(system, prepared, kin, state.time)
     excess = tuple(g - a for g, a in zip(saddle.gaps(system, rows, v), rows.a, strict=True))
-    target = tuple(_target(system, prepared.params, i, state) for i in range(len(excess)))
+    target = tuple(_target(system, prepared.params, i, state.time) for i in range(len(excess)))
     dv, _ = _solve(system, rows, tuple(x - t for x, t in zip(excess, target, strict=True)), none, ())
     v = v + dv
     return eqx.tree_at(lambda s: (s.r, s.e, s.v, s.w), state, (r, e, v[:, :3], v[:, 3:]))
@@ -163,8 +165,8 @@ def _read(system: System, joints: Mapping[str, Any], bodies: Mapping[str, Any]):
     return tuple(given), position, rate
 
 
-def _state(system: System, r: Array, e: Array, v: Array, w: Array, near: Array) -> State:
-    return State(r, e, v, w, near, jnp.zeros((), dtype=r.dtype))
+def _state(system: System, r: Array, e: Array, v: Array, near: Array) -> State:
+    return State(r, e, v[:, :3], v[:, 3:], near, jnp.zeros((), dtype=r.dtype))
 
 
 def _near(system: System, prepared: Prepared, r: Array, e: Array, position: Coordinates, given: tuple[int, ...]):
@@ -241,14 +243,14 @@ def _violations(system: System, params: Params, kin: frames.Kinematics, time: Ar
     return gaps, jacobians
 
 
-def _target(system: System, params: Params, node: int, state: State) -> Array:
+def _target(system: System, params: Params, node: int, time: Array) -> Array:
     """Speed that a node asks for: gamma(t) of nonholonomic rows, zero otherwise."""
     user = node - len(system.joints)
     if user < 0:
         return jnp.zeros(system.joints[node].num_rows)
     row = system.constraints[user]
     if isinstance(row, custom.AbstractNonholonomic):
-        return row.target(state.time, params.rows[user])
+        return row.target(time, params.rows[user])
     return jnp.zeros(row.num_rows)
 
 
@@ -346,13 +348,13 @@ def _close(system: System, prepared: Prepared, r: Array, e: Array, target: Array
     return r, e
 
 
-def _consistent_velocity(system: System, prepared: Prepared, r: Array, e: Array, rate: Array, given: tuple[int, ...]):
-    """Smallest velocity (mass metric) with the given rates on every joint."""
+def _consistent_velocity(
+    system: System, prepared: Prepared, r: Array, e: Array, v: Array, rate: Array, given: tuple[int, ...]
+):
+    """The velocity nearest to `v` (mass metric) that keeps every joint and has the given rates."""
     kin = frames.kinematics(system, r, e, prepared.geometry)
     rows = _projection_rows(system, prepared, kin, jnp.zeros((), r.dtype))
-    still = _state(system, r, e, jnp.zeros_like(r), jnp.zeros_like(r), jnp.zeros(len(system.axes), r.dtype))
-    target = tuple(_target(system, prepared.params, i, still) for i in range(len(rows.a)))
-    v = jnp.zeros((system.num_bodies, 6), dtype=r.dtype)
+    target = tuple(_target(system, prepared.params, i, jnp.zeros((), r.dtype)) for i in range(len(rows.a)))
     index = jnp.array(given, dtype=int)
     for _ in range(2):  # the second pass removes what the compliance left
         speed = tuple(g - a for g, a in zip(saddle.gaps(system, rows, v), rows.a, strict=True))

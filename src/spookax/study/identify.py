@@ -312,7 +312,9 @@ class _Run:
             scene = with_numbers(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
         except SceneError as error:
             status, scene = "unphysical", setup.scene
-            message = f"The estimate is not a possible body or joint: {error} Use `transform: inertia`, bounds or a prior."
+            message = (
+                f"The estimate is not a possible body or joint: {error} Use `transform: inertia`, bounds or a prior."
+            )
         creep = self.study.estimator.friction_speed[-1]
         scene = scene.model_copy(
             update={"regularisation": scene.regularisation.model_copy(update={"v_creep": float(creep)})}
