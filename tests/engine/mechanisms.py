@@ -71,10 +71,13 @@ def pendulum(step: float = 0.005, *, lever=0.5, mass=1.0, inertia=0.1, **options
     )
 
 
-def bench(step: float = 0.005, *, gravity=(0, 0, 0), hinge=None, prismatic=None, rotor=None, cart=None, **options):
+def bench(
+    step: float = 0.005, *, gravity=(0, 0, 0), hinge=None, prismatic=None, rotor=None, cart=None, motor=None, **options
+) -> tuple[System, Params]:
     """One axis of each type, each with a motor and dry friction: a rotor about y and a cart along x.
 
-    `hinge`, `prismatic`: keys of the joints; `rotor`, `cart`: keys of the bodies. Joints are called by their type.
+    `hinge`, `prismatic`: keys of the joints, called by their type; `rotor`, `cart`: of the bodies; `motor`: of both
+    motors.
     """
     friction = {"coulomb": 1.0}
     return _scene(
@@ -89,7 +92,10 @@ def bench(step: float = 0.005, *, gravity=(0, 0, 0), hinge=None, prismatic=None,
             "prismatic": {"type": "prismatic", "child": "cart", "axis": (1, 0, 0), "friction": friction}
             | (prismatic or {}),
         },
-        motors={"spin": {"type": "torque", "joint": "hinge"}, "push": {"type": "torque", "joint": "prismatic"}},
+        motors={
+            "spin": {"type": "torque", "joint": "hinge"} | (motor or {}),
+            "push": {"type": "torque", "joint": "prismatic"} | (motor or {}),
+        },
         **options,
     )
 
@@ -101,7 +107,7 @@ def furuta(step: float = 0.005, *, shoulder=None, elbow=None, **options) -> tupl
     """A rotary pendulum: arm about z with a motor, pendulum about the arm's x axis; friction as given."""
     return _scene(
         step,
-        DOWN,
+        options.pop("gravity", DOWN),
         bodies={
             "arm": {"mass": 0.3, "com": (0.1, 0, 0), "inertia": (1e-4, 1.1e-3, 1.1e-3)},
             "pendulum": {

@@ -274,8 +274,8 @@ def test_both_forms_agree_from_soft_to_stiff_joints(compliance):
     # evidence: the same up to the prior of x_0, whose free directions are one angle and one rate of each recording:
     # a displacement of the origin by 1 m turns the projected body by m l / (J + m l^2) = 3 rad
     np.testing.assert_allclose(simulator.log_det - residual.log_det, 2 * np.log(1 + 3**2) * 2, atol=1e-3)
-    truth = np.log([0.05, 0.1])
-    assert np.all(np.abs(residual.iterate.z - truth) < 4 * sd)
+    if compliance < 1e-3:  # the swings are those of a rigid joint
+        assert np.all(np.abs(np.asarray(residual.iterate.z) - np.log([0.05, 0.1])) < 3 * sd)
 
 
 def test_marginal_objective_is_least_at_the_marginal_estimate():
@@ -329,7 +329,7 @@ def test_noise_on_the_joints_alone_is_refused():
 @pytest.mark.parametrize("compliance", [1e-3, 1e-6])
 def test_mass_and_friction_of_a_driven_slide_are_recovered(compliance):
     """Published numbers of a positioning drive (EMPS); positions only, from an integration of the equation."""
-    h, steps, sd, gain, density = 5e-3, 240, 2e-5, 35.15, 0.5
+    h, steps, sd, gain, density = 5e-3, 240, 2e-5, 35.15, 0.2
     truth = np.array([95.11, 203.5, 20.39])
     scene = Scene.model_validate(
         {
@@ -383,4 +383,4 @@ def test_mass_and_friction_of_a_driven_slide_are_recovered(compliance):
     assert found.iterations <= 20
     sd_z = np.sqrt(np.diag(found.covariance))
     assert np.all(np.abs(np.asarray(found.iterate.z) - np.log(truth)) < 3 * sd_z)
-    assert np.all(sd_z < [0.05, 0.05, 0.1])
+    assert np.all(sd_z < 0.05)
