@@ -19,7 +19,7 @@ import spookax as sx
 from spookax.cli.estimates import estimated_motion
 from spookax.cli.progress import shown
 from spookax.study.check import sensor_dimensions
-from spookax.study.identify import predict_open_loop
+from spookax.study.predict import predict_open_loop
 from spookax.study.recording import read_recording
 
 ROOT = Path(__file__).parents[1]

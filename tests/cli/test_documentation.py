@@ -12,7 +12,7 @@ from cli.scenes import ROOT, run, study_folder
 import spookax as sx
 from spookax.cli import app
 
-PAGES = ("README.md", "docs/index.md", "docs/shell.md")
+PAGES = ("README.md", "docs/index.md", "docs/shell.md", "docs/viewer.md")
 COMMANDS = ("check", "simulate", "identify", "view")
 
 

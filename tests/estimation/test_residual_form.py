@@ -19,13 +19,15 @@ from estimation.linear_model import (
     Masses,
     recording,
 )
+from scipy.stats import chi2, norm
 
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Problem, Settings, Stage, fit
 from spookax.estimation.linearise import Path
+from spookax.estimation.problem import Iterate
 from spookax.estimation.residual_form import ResidualEstimator, fit_residual
 from spookax.estimation.residual_rows import displaced, eliminate, linear_rows, log_determinants, read_back, substitute
-from spookax.estimation.simulator_form import Iterate, track
+from spookax.estimation.simulator_form import Plan, follow, stiff_gains
 from spookax.math import bordered
 from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise, Samples
@@ -247,11 +249,11 @@ def hung(compliance: float) -> tuple[Problem, Stage, Iterate]:
     """The problem with so soft a joint, and trajectories to start from."""
     model, problem, plans = pendulum()
     model = eqx.tree_at(lambda m: m.params.relative_compliance, model, jnp.array([compliance]))
-    paths = tuple(
-        track(model, jnp.append(plans.z, 0.0), PENDULUM_NOISE, path.x, path.w, s.u, path.hint)
-        for path, s in zip(plans.paths, problem.samples, strict=True)
-    )
-    return problem, Stage(model, PENDULUM_NOISE), plans._replace(paths=paths)
+    z, noise, paths = jnp.append(plans.z, 0.0), PENDULUM_NOISE, []
+    for path, s in zip(plans.paths, problem.samples, strict=True):
+        plan = Plan(path.x, path.w, stiff_gains(model, z, noise, path.x))
+        paths.append(follow(model, z, noise, plan, s.u, path.hint[0]))
+    return problem, Stage(model, noise), plans._replace(paths=tuple(paths))
 
 
 JOINT = Settings(tolerance=1e-9, marginal=False)
@@ -263,7 +265,7 @@ def test_both_forms_agree_from_soft_to_stiff_joints(compliance):
     residual = fit_residual(problem, [stage], start, JOINT)
     simulator = fit(problem, [stage], start, JOINT)
     assert residual.result == ESTIMATE_RESULTS.successful
-    assert residual.iterations <= 9
+    assert residual.iterations <= 20  # some 5 to the least squares, the others for the slope of the log-density
     np.testing.assert_allclose(residual.cost, simulator.cost, rtol=1e-6)
     sd = np.sqrt(np.diag(simulator.covariance))
     assert np.all(np.abs(residual.iterate.z - simulator.iterate.z) < 1e-4 * sd)
@@ -326,45 +328,81 @@ def test_noise_on_the_joints_alone_is_refused():
 # a driven mass on a slide: known gain, unknown mass and friction
 
 
-@pytest.mark.parametrize("compliance", [1e-3, 1e-6])
-def test_mass_and_friction_of_a_driven_slide_are_recovered(compliance):
-    """Published numbers of a positioning drive (EMPS); positions only, from an integration of the equation."""
-    h, steps, sd, gain, density = 5e-3, 240, 2e-5, 35.15, 0.2
-    truth = np.array([95.11, 203.5, 20.39])
+SLIDE = np.array([95.11, 203.5, 20.39])  # published numbers of a positioning drive (EMPS): kg, N s/m, N
+GAIN, SLIDE_SD, DENSITY, CREEP = 35.15, 2e-5, 0.2, 1e-3  # N/V, m, N sqrt(s), m/s
+
+
+def drive(h: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """A voltage held over each step, and its means over the kicks."""
+    t = np.arange(steps) * h
+    u = 3 * np.sin(9 * t) + 2 * np.sin(23 * t + 1)
+    return u, np.append(u[0], (u[1:] + u[:-1]) / 2)
+
+
+def noises(seed: int, h: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Impulses [N s] and errors of the readings [m] of a recording: what the estimator takes them for."""
+    impulse, error = np.random.default_rng(seed).normal(size=(2, steps))
+    return DENSITY * np.sqrt(h) * impulse, SLIDE_SD * error
+
+
+def stepped(seed: int, h: float, steps: int) -> np.ndarray:
+    """Readings of the slide with friction at the end of each step, by its scalar equation, solved case by case."""
+    (m, c, f), (_, kick) = SLIDE, drive(h, steps)
+    impulse, y = noises(seed, h, steps)
+    q = v = 0.0
+    for k in range(steps):
+        y[k] += q
+        push = m * v + h * GAIN * kick[k] + impulse[k]
+        v = push / (m + h * c + h * f / CREEP)
+        if abs(v) > CREEP:
+            v = (push - np.sign(push) * h * f) / (m + h * c)
+        q += h * v
+    return y
+
+
+def continuous(seed: int, h: float, steps: int) -> np.ndarray:
+    """Readings of the slide in continuous time, hit by an impulse at every t_k; at rest before t_0.
+
+    Under a force held over each step and an impulse at each t_k, the second difference of the positions is what
+    the kick at t_k says, exactly: a force held at random, too, would give neighbouring kicks a common part.
+    """
+    (m, c, f), (u, _), fine = SLIDE, drive(h, steps), 10
+    impulse, y = noises(seed, h, steps)
+    q = v = 0.0
+    for k in range(steps):
+        y[k] += q
+        v += impulse[k] / m
+        for _ in range(fine):
+            v += h / fine / m * (GAIN * u[k] - c * v - f * np.tanh(v / 1e-4))
+            q += h / fine * v
+    return y
+
+
+def identified(compliance: float, h: float, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mass and frictions from positions and known gain: error of their logarithms, and their covariance."""
+    steps = len(y)
     scene = Scene.model_validate(
         {
             "spookax": 1,
             "step": h,
             "gravity": [0, 0, 0],
-            "regularisation": {"relative_compliance": compliance, "v_creep": 1e-3},
-            "bodies": {"carriage": {"mass": float(truth[0]), "inertia": [1.0, 1.0, 1.0]}},
+            "regularisation": {"relative_compliance": compliance, "v_creep": CREEP},
+            "bodies": {"carriage": {"mass": float(SLIDE[0]), "inertia": [1.0, 1.0, 1.0]}},
             "joints": {
                 "rail": {"type": "prismatic", "child": "carriage", "axis": [1, 0, 0]}
-                | {"friction": {"viscous": float(truth[1]), "coulomb": float(truth[2])}}
+                | {"friction": {"viscous": float(SLIDE[1]), "coulomb": float(SLIDE[2])}}
             },
-            "motors": {"drive": {"type": "torque", "joint": "rail", "gain": gain}},
+            "motors": {"drive": {"type": "torque", "joint": "rail", "gain": GAIN}},
             "sensors": {"encoder": {"type": "joint_position", "joint": "rail"}},
         }
     )
     system, params = build(scene)
     names = ("bodies.carriage.mass", "joints.rail.friction.viscous", "joints.rail.friction.coulomb")
-    free = tuple(Free(name, float(f * v)) for name, f, v in zip(names, (1.5, 0.6, 1.5), truth, strict=True))
+    free = tuple(Free(name, float(f * v)) for name, f, v in zip(names, (1.5, 0.6, 1.5), SLIDE, strict=True))
     shared = ParameterMap(system, free)
-    model = Multibody(system, params, shared, ParameterMap(system, ()), ProcessNoise("bodies", density), (0,))
-
-    rng = np.random.default_rng(0)
-    t = np.arange(steps) * h
-    u = 3 * np.sin(9 * t) + 2 * np.sin(23 * t + 1)
-    fine, q, v = 100, 0.0, 0.0
-    y = np.zeros(steps)
-    for k in range(steps):
-        y[k] = q + sd * rng.normal()
-        push = gain * u[k] + density / np.sqrt(h) * rng.normal()
-        for _ in range(fine):
-            v += h / fine / truth[0] * (push - truth[1] * v - truth[2] * np.tanh(v / 1e-4))
-            q += h / fine * v
-    kick = np.append(u[0], (u[1:] + u[:-1]) / 2)[:, None]
-    samples = Samples(jnp.asarray(kick), jnp.asarray(y)[:, None, None], jnp.zeros((steps, 1)), jnp.ones((steps, 1, 1)))
+    model = Multibody(system, params, shared, ParameterMap(system, ()), ProcessNoise("bodies", DENSITY), (0,))
+    kick, seen = jnp.asarray(drive(h, steps)[1])[:, None], jnp.ones((steps, 1, 1))
+    samples = Samples(kick, jnp.asarray(y)[:, None, None], jnp.zeros((steps, 1)), seen)
 
     # a slide is straight: the measured positions, held to the rail, are a trajectory
     place = jnp.append(jnp.asarray(y), 2 * y[-1] - y[-2])
@@ -376,11 +414,33 @@ def test_mass_and_friction_of_a_driven_slide_are_recovered(compliance):
     z0 = shared.start()
     lower, upper = shared.bounds()
     problem = Problem((samples,), z0, z0, shared.prior_weight(), lower, upper, np.zeros(0))
-    noise = Noise(jnp.asarray(1.0), jnp.array([sd]))
+    noise = Noise(jnp.asarray(1.0), jnp.array([SLIDE_SD]))
     start = Iterate(jnp.asarray(z0), (jnp.zeros(0),), (Path(x, jnp.zeros((steps, 6)), jnp.zeros((steps, 1))),))
     found = fit_residual(problem, [Stage(model, noise)], start, Settings(marginal=True))
     assert found.result == ESTIMATE_RESULTS.successful
     assert found.iterations <= 20
-    sd_z = np.sqrt(np.diag(found.covariance))
-    assert np.all(np.abs(np.asarray(found.iterate.z) - np.log(truth)) < 3 * sd_z)
-    assert np.all(sd_z < 0.05)
+    return np.asarray(found.iterate.z) - np.log(SLIDE), found.covariance
+
+
+@pytest.mark.parametrize("compliance", [1e-3, 1e-6])
+def test_estimates_of_a_driven_slide_scatter_as_their_covariance_says(compliance):
+    """Ten recordings of the stepped slide: squared errors in units of the covariance, 3 sd to either side."""
+    total = 0.0
+    for seed in range(10):
+        error, covariance = identified(compliance, 5e-3, stepped(seed, 5e-3, 240))
+        total += error @ np.linalg.solve(covariance, error)
+    low, high = chi2.ppf(norm.cdf([-3, 3]), 30)
+    assert low < total < high
+
+
+@pytest.mark.parametrize("compliance", [1e-3, 1e-6])
+def test_mass_and_friction_of_a_driven_slide_are_recovered(compliance):
+    """From the slide in continuous time, within 3 sd.
+
+    The step takes friction at the end of a kick, h / 2 late, which makes the mass look lighter, by h c / 2 for the
+    viscous part and about as much again here for the dry one: 1.1 % at 5 ms, four sd. At 0.5 ms it is half an sd.
+    """
+    error, covariance = identified(compliance, 5e-4, continuous(0, 5e-4, 2400))
+    sd = np.sqrt(np.diag(covariance))
+    assert np.all(np.abs(error) < 3 * sd)
+    assert np.all(sd < 0.05)

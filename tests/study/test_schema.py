@@ -170,7 +170,7 @@ def test_defaults_are_those_of_the_documented_format():
         "process_noise": {"kind": "joints", "density": 1e-5, "estimate": True},
         "sensor_noise": {"estimate": False},
         "friction_speed": (0.1, 0.02),
-        "noise_scale": (100.0, 10.0, 1.0),
+        "noise_scale": (1.0,),
         "max_iterations": 60,
         "tolerance": 1e-6,
         "restarts": 0,

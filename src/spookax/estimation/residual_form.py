@@ -33,6 +33,7 @@ from .._results import ESTIMATE_RESULTS
 from .._typing import Array, Float
 from ..math.bordered import Factor
 from ..math.small import solve_upper
+from .problem import Fit, Iterate, Problem, Progress, Settings, Stage
 from .residual_rows import (
     Linear,
     Point,
@@ -45,7 +46,7 @@ from .residual_rows import (
     split_border,
     substitute,
 )
-from .simulator_form import Fit, Iterate, Problem, Progress, Settings, Stage, box_step
+from .simulator_form import SAME_SLOPE, SLOPE_ROUNDS, box_step
 
 _TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
 _MEMORY = 5  # a step is accepted if its cost is below the largest of so many before
@@ -180,7 +181,9 @@ class ResidualEstimator:
         return self._here(here.z + dz, own, points), length
 
     def _slope(self, stage: Stage, here: _Here, linear: list[Linear], reduced: _Reduced) -> Array:
-        """Derivative of 1/2 sum log|F| with respect to the shared parameters, poses and offsets following them."""
+        """Derivative of the log-determinant in the shared parameters, poses and offsets following them: 1/2 sum log|F|,
+        or minus the log-density of the poses for the joint objective.
+        """
         slopes = [sensitivity(factor) for factor in reduced.factors]
 
         def at(dz: Array) -> float:
@@ -191,7 +194,8 @@ class ResidualEstimator:
                 z, step = jnp.concatenate([here.z, here.own[i]]), jnp.concatenate([dz, d_own])
                 d = slopes[i] @ jnp.concatenate([d_own, dz])
                 points.append(displaced(stage.model, z, step, d, stage.noise, part, samples))  # pyright: ignore
-            return self._log_determinants(stage, self._linear(stage, self._here(here.z + dz, own, points)))[0]
+            half, density = self._log_determinants(stage, self._linear(stage, self._here(here.z + dz, own, points)))
+            return half if self.settings.marginal else -density
 
         base = at(jnp.zeros_like(here.z))
         return jnp.array([at(row) - base for row in _EPS * jnp.eye(here.z.shape[0])]) / _EPS
@@ -206,7 +210,7 @@ class ResidualEstimator:
     def _stage(self, number: int, stage: Stage, here: _Here, last: bool, used: int):
         s, p, damping, small_steps = self.settings, self.problem, _Damping(), 0
         linear, value = self._linear(stage, here), here.cost
-        extra, pending = jnp.zeros_like(here.z), s.marginal and last  # slope of the log-determinant, once it is known
+        extra, rounds, since = jnp.zeros_like(here.z), 0, here.z  # slope of the log-determinant, where it was taken
         recent, best = deque([value], maxlen=_MEMORY), (value, here)
         self._say(number, used, value, 0.0, damping.value)
         while True:
@@ -215,10 +219,12 @@ class ResidualEstimator:
             low, high = jnp.asarray(p.lower) - here.z, jnp.asarray(p.upper) - here.z
             tolerance = s.tolerance * abs(value)
             if small_steps > last or (small_steps and _promise(reduced.N, g, low, high) < tolerance):
-                if not pending:
+                moved = here.z - since
+                settled = rounds > 0 and float(moved @ reduced.N @ moved) < SAME_SLOPE**2
+                if not last or settled or rounds == SLOPE_ROUNDS:
                     return here, ESTIMATE_RESULTS.successful, used
-                extra, pending, small_steps = self._slope(stage, here, linear, reduced), False, 0
-                value += float(extra @ here.z)
+                extra, since = self._slope(stage, here, linear, reduced), here.z
+                rounds, small_steps, value = rounds + 1, 0, here.cost + float(extra @ here.z)
                 recent, best = deque([value], maxlen=_MEMORY), (value, here)
                 continue
             if used >= s.max_iterations:
@@ -268,6 +274,7 @@ class ResidualEstimator:
             own_covariance=tuple(own),
             log_det=2 * half_log_det,
             history=self.history,
+            noise=stage.noise,
             log_density=log_density,
         )
 

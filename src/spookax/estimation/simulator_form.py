@@ -2,120 +2,60 @@
 
 Unknowns are x_0, the whitened noise w_k of every step and the parameters z; x_{k+1} = step(x_k, u_k, w_k; z). Cost
 
-    J = 1/2 sum |w_k|^2 + 1/2 sum |e_k|^2 + 1/2 |(z - z_prior) / sd|^2        (joint)
-    J + 1/2 sum log |F_k|                                                      (marginal: states integrated out)
+    J = 1/2 sum |w_k|^2 + 1/2 sum |e_k|^2 + 1/2 |(z - z_prior) / sd|^2
+
+plus a log-determinant: 1/2 sum log |F_k| (marginal: states integrated out) or sum log |B_k| (joint: the density of
+the states themselves, `B` the answer of the velocities to the noise).
 
 One iteration linearises along the present trajectory, sweeps forward (filter with parameter columns), solves the
-reduced problem in the parameters under their bounds, sweeps back, and *simulates* the planned trajectory with
-feedback, so that the result is again a trajectory of the simulator. Every recording has its own first state and its
-own offsets, which are eliminated inside it: cost is linear in recordings.
+reduced problem in the parameters under their bounds, sweeps back, and *simulates* the planned trajectory with the
+feedback that the same linear problem asks for, so that the result is again a trajectory of the simulator. Every
+recording has its own first state and its own offsets, which are eliminated inside it: cost is linear in recordings.
 
 **Source:** Marklund, Servin, Larson (2025), chapter 3, in the form described in the documentation (estimation).
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import compiled
 from .._results import ESTIMATE_RESULTS
 from .._typing import Array, Float, Scalar
 from ..complementarity import MLCP, solve_mlcp
 from ..math import small
 from ..protocol import AbstractModel, Noise, Samples
+from .levels import Evidence, estimate_levels
 from .linearise import Linearised, Path, before, chunked, linearise, residuals
-from .sweeps import Filtered, adjoint_smoother, covariance_filter, reduced
+from .problem import Fit, Iterate, Problem, Progress, Settings, Stage
+from .sweeps import Filtered, adjoint_smoother, covariance_filter, feedback_gains, reduced
 
 _LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
 _ROUGH = 0.01  # relative decrease that ends a stage before the last
+_SHORT = 0.2  # fraction of a step below which a rough phase is given up
 _TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """What is to be estimated: one model for each recording (they share the first `num_shared` parameters).
-
-    `z0`: start of the shared parameters; `prior`, `weight`: mean and 1/sd of their prior; `lower`, `upper`: bounds.
-    `own_prior_weight`: 1/sd of the parameters of a recording (offsets), whose prior mean is zero.
-    """
-
-    samples: tuple[Samples, ...]
-    z0: np.ndarray
-    prior: np.ndarray
-    weight: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    own_weight: np.ndarray  # of one recording; the same kinds in each
-    initial_sd: float = 1.0  # prior sd of the free directions of x_0 (positions in m or rad; velocities times 10)
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """One stage of the continuation: the model (friction speed) and the noise scale to use."""
-
-    model: AbstractModel
-    noise: Noise
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Numbers of the iteration."""
-
-    max_iterations: int = 60
-    tolerance: float = 1e-6  # relative decrease of the cost that counts as none, twice in a row (or 0.1 in nats)
-    marginal: bool = True
-
+_LEVEL_ROUNDS = 4
+SLOPE_ROUNDS = 6
+_SAME_LEVEL = 0.1  # change of a level, relative, that is none
+SAME_SLOPE = 0.01  # step of a parameter, in its standard deviations, after which the slope is the same
+_DIFFERENCE = 1e-5  # for the slope, in z
 
 DEFAULT_SETTINGS = Settings()
-
-
-class Iterate(NamedTuple):
-    """Where the iteration stands: everything that is needed to go on."""
-
-    z: Float[Array, " p"]
-    own: tuple[Float[Array, " l"], ...]
-    paths: tuple[Path, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """One line of the protocol of an iteration."""
-
-    stage: int
-    iteration: int
-    cost: float
-    step: float
-    damping: float
-    seconds: float
-
-
-@dataclasses.dataclass
-class Fit:
-    """Result of a fit. `covariance` is that of z at the optimum, parameters at a bound left out (zero)."""
-
-    iterate: Iterate
-    cost: float
-    result: ESTIMATE_RESULTS
-    iterations: int
-    covariance: np.ndarray
-    information: np.ndarray  # reduced matrix without the prior
-    own_covariance: tuple[np.ndarray, ...]
-    log_det: float
-    history: list[Progress]
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # compiled pieces, one recording each
 
 
-def initial_covariance(model: AbstractModel, z: Array, x0: Any, sd: float) -> tuple[Array, Array]:
+@compiled
+def first_state(model: AbstractModel, z: Array, path: Path, sd: float) -> tuple[Array, Array]:
     """(P_0, Y_0): covariance of the free directions of x_0, and how x_0 follows the parameters."""
     n = model.tangent_size
+    x0 = jax.tree.map(lambda a: a[0], path.x)
 
     def placed(d: Array) -> Array:
         return model.local(model.start(model.retract(x0, d[:n]), model.prepare(z + d[n:])), x0)
@@ -127,28 +67,18 @@ def initial_covariance(model: AbstractModel, z: Array, x0: Any, sd: float) -> tu
     return half @ half.T, Y0
 
 
-@eqx.filter_jit
-def sweep(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples, sd: float):
-    """Linearise and filter one recording."""
-    lin = linearise(model, z, noise, path, samples)
-    P0, Y0 = initial_covariance(model, z, jax.tree.map(lambda a: a[0], path.x), sd)
-    f = covariance_filter(lin, path.w, Y0, P0)
-    return lin, f, reduced(f)
+class Plan(NamedTuple):
+    """Noise and feedback that follow a planned trajectory: w_k + K_k (planned - actual)."""
+
+    x: Any  # planned states x_0 ... x_(K-1)
+    w: Float[Array, "steps m"]
+    gains: Float[Array, "steps m n"]
 
 
-@eqx.filter_jit
-def cost_of(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Scalar:
-    """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
-    e = residuals(model, z, noise, path, samples)
-    return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2
-
-
-@eqx.filter_jit
-def track(model: AbstractModel, z: Array, noise: Noise, plan: Any, w: Array, u: Array, hint: Array) -> Path:
-    """Follow planned states (K + 1, or K) with planned noise plus feedback; always a trajectory of the simulator."""
+@compiled
+def follow(model: AbstractModel, z: Array, noise: Noise, plan: Plan, u: Array, hint: Array) -> Path:
+    """Simulate a plan with its feedback; whatever the plan, the result is a trajectory of the simulator."""
     p = model.prepare(z)
-    ahead = jax.tree.map(lambda a: a[: w.shape[0]], plan)
-    gains = chunked(lambda x: model.tracking_gain(x, p, noise), ahead, w.shape[0])
 
     def body(carry, step):
         x, level = carry
@@ -157,48 +87,65 @@ def track(model: AbstractModel, z: Array, noise: Noise, plan: Any, w: Array, u: 
         x1, level = model.step(x, p, u, w, noise, level)
         return (x1, level), (x1, w, level)
 
-    x0 = model.start(jax.tree.map(lambda a: a[0], plan), p)
-    _, (x, w, hint) = jax.lax.scan(body, (x0, hint[0]), (ahead, w, u, gains))
+    x0 = model.start(jax.tree.map(lambda a: a[0], plan.x), p)
+    _, (x, w, hint) = jax.lax.scan(body, (x0, hint), (plan.x, plan.w, u, plan.gains))
     return Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x0, x), w, hint)
 
 
-@eqx.filter_jit
-def trial(
-    model: AbstractModel,
-    z: Array,
-    dz: Array,
-    alpha: Array,
-    noise: Noise,
-    path: Path,
-    samples: Samples,
-    lin: Linearised,
-    f: Filtered,
-) -> tuple[Path, Scalar, Scalar]:
-    """Plan by the adjoint smoother, simulate with feedback, and cost there."""
+@compiled
+def stiff_gains(model: AbstractModel, z: Array, noise: Noise, x: Any) -> Float[Array, "steps m n"]:
+    """Gains that hold a simulation to planned states at any cost: for a start, whose parameters may be far off."""
+    p = model.prepare(z)
+    return chunked(lambda x: model.tracking_gain(x, p, noise), x, jax.tree.leaves(x)[0].shape[0])
+
+
+@compiled
+def cost_of(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Scalar:
+    """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
+    e = residuals(model, z, noise, path, samples)
+    return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2
+
+
+@compiled
+def replan(
+    model: AbstractModel, path: Path, lin: Linearised, f: Filtered, gains: Array, dz: Array, alpha: Array
+) -> tuple[Plan, Scalar]:
+    """The plan of the adjoint smoother for a step dz, a fraction alpha of the way, and its root mean square length."""
     dx, new_w = adjoint_smoother(lin, path.w, f, dz)
-    plan = jax.vmap(model.retract)(before(path.x), alpha * dx)
-    w = path.w + alpha * (new_w - path.w)
-    new = track(model, z + alpha * dz, noise, plan, w, samples.u, path.hint)
-    return new, cost_of(model, z + alpha * dz, noise, new, samples), jnp.sqrt(jnp.mean(dx**2))
+    x = jax.vmap(model.retract)(before(path.x), alpha * dx)
+    return Plan(x, path.w + alpha * (new_w - path.w), gains), jnp.sqrt(jnp.mean(dx**2))
 
 
-@eqx.filter_jit
-def log_det_gradient(
-    model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples, sd: float, base: Scalar, count: int
-) -> Float[Array, " p"]:
-    """d(1/2 sum log|F|)/dz at a fixed trajectory, by forward differences in the first `count` parameters."""
-    eps = 1e-5
-
-    def at(direction: Array) -> Scalar:
-        moved = z + eps * direction
-        lin = linearise(model, moved, noise, path, samples)
-        P0, Y0 = initial_covariance(model, moved, jax.tree.map(lambda a: a[0], path.x), sd)
-        return covariance_filter(lin._replace(C=lin.C[..., :0], D=lin.D[..., :0]), path.w, Y0[:, :0], P0).log_det
-
-    return (jax.lax.map(at, jnp.eye(count, z.shape[0], dtype=z.dtype)) - base) / (2 * eps)
+@compiled
+def nudged(model: AbstractModel, path: Path, lin: Linearised, f: Filtered, dz: Array) -> Path:
+    """The best trajectory for parameters moved by a tiny dz, to first order."""
+    (dx, dw), (dx_0, dw_0) = adjoint_smoother(lin, path.w, f, dz), adjoint_smoother(lin, path.w, f, 0 * dz)
+    x = jax.vmap(model.retract)(before(path.x), dx - dx_0)
+    last = jax.tree.map(lambda moved, old: jnp.concatenate([moved, old[-1:]]), x, path.x)
+    return path._replace(x=last, w=path.w + dw - dw_0)
 
 
-@eqx.filter_jit
+_linearise = compiled(linearise)
+_gains = compiled(feedback_gains)
+
+
+@compiled
+def _filter(lin: Linearised, w: Array, Y0: Array, P0: Array) -> tuple[Filtered, tuple[Array, Array, Scalar]]:
+    f = covariance_filter(lin, w, Y0, P0)
+    return f, reduced(f)
+
+
+@compiled
+def _density(lin: Linearised) -> Scalar:
+    """Sum log|B| of the velocities: minus the log-density of the states that unit noise leads to, but for constants."""
+    B = lin.B[:, lin.B.shape[1] // 2 :]
+    if B.shape[1] == B.shape[2]:  # one noise for every velocity: B' B would square its condition
+        return jnp.sum(jax.vmap(small.log_abs_det)(B))
+    factors = jax.vmap(lambda B: small.cholesky(B.T @ B))(B)
+    return jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)))
+
+
+@compiled
 def box_step(N: Array, g: Array, lower: Array, upper: Array, damping: Array) -> Array:
     """Minimiser of 1/2 d' (N + damping diag N) d - g' d between bounds, by the package's own Lemke solver."""
     D = 1 / jnp.sqrt(jnp.diagonal(N))
@@ -210,174 +157,236 @@ def box_step(N: Array, g: Array, lower: Array, upper: Array, damping: Array) -> 
 # the iteration
 
 
-@dataclasses.dataclass
-class _Linear:
-    """The linearised problem of all recordings, own parameters eliminated."""
+class _Part(NamedTuple):
+    """One recording, linearised and filtered."""
 
-    parts: list[tuple[Linearised, Filtered, tuple[Array, Array, Array]]]
+    lin: Linearised
+    Y0: Array
+    P0: Array
+    f: Filtered
+    N: Array  # reduced to all parameters, shared and own
+    g: Array
+
+
+class _Linear(NamedTuple):
+    """All recordings, own parameters eliminated: 1/2 dz' N dz - g' dz."""
+
+    parts: list[_Part]
     N: Array
     g: Array
-    log_det: float
-
-    def own_step(self, i: int, dz: Array, own: Array, weight: np.ndarray) -> Array:
-        p = dz.shape[0]
-        N, g, _ = self.parts[i][2]
-        if own.shape[0] == 0:
-            return own
-        rhs = g[p:] - jnp.asarray(weight) ** 2 * own - N[p:, :p] @ dz
-        return small.solve(N[p:, p:] + jnp.diag(jnp.asarray(weight) ** 2), rhs[:, None])[:, 0]
 
 
 class Estimator:
-    """The iteration of one stage after the other. Keeps the last iterate, so that it can be interrupted."""
+    """The iteration of one stage after the other. Keeps the last iterate and its stage: it can be interrupted.
+
+    `process`, `sensor`: factors on the stages' noise levels, as estimated so far.
+    """
 
     def __init__(self, problem: Problem, settings: Settings, report: Callable[[Progress], None] | None = None):
         self.problem, self.settings, self.report = problem, settings, report
         self.history: list[Progress] = []
         self.iterate: Iterate | None = None
+        self.process, self.sensor = 1.0, np.ones(problem.samples[0].y.shape[-1])
+        self.stage = self._used = 0
+        self.first_cost = np.inf  # after the first stage, at the levels as given
         self._began = time.perf_counter()
 
-    def _all(self, z: Array, own: Array) -> Array:
-        return jnp.concatenate([z, own])
+    # --- all recordings
 
-    def _prior(self, z: Array, own: Sequence[Array]) -> float:
-        p = self.problem
-        total = np.sum((p.weight * (np.asarray(z) - p.prior)) ** 2)
-        return float(total + sum(np.sum((p.own_weight * np.asarray(o)) ** 2) for o in own)) / 2
+    def noise(self, stage: Stage) -> Noise:
+        """The noise levels of a stage as estimated so far."""
+        return Noise(stage.noise.process * self.process, stage.noise.sensor * self.sensor)
 
-    def linear(self, stage: Stage, it: Iterate) -> _Linear:
+    def _prior(self, it: Iterate) -> float:
         p = self.problem
-        count = it.z.shape[0]
-        N = jnp.diag(jnp.asarray(p.weight) ** 2)
-        g = -(jnp.asarray(p.weight) ** 2) * (it.z - jnp.asarray(p.prior))
-        parts, log_det = [], 0.0
-        for own, path, samples in zip(it.own, it.paths, p.samples, strict=True):
-            lin, f, (n, h, q) = sweep(stage.model, self._all(it.z, own), stage.noise, path, samples, p.initial_sd)
-            parts.append((lin, f, (n, h, q)))
-            log_det += float(f.log_det)
-            n_zz, h_z = n[:count, :count], h[:count]
-            if own.shape[0]:
-                weight = jnp.asarray(p.own_weight) ** 2
-                corner = n[count:, count:] + jnp.diag(weight)
-                both = small.solve(corner, jnp.concatenate([n[count:, :count], (h[count:] - weight * own)[:, None]], 1))
-                n_zz = n_zz - n[:count, count:] @ both[:, :-1]
-                h_z = h_z - n[:count, count:] @ both[:, -1]
-            N, g = N + n_zz, g + h_z
-        return _Linear(parts, N, g, log_det)
+        total = np.sum((p.weight * (np.asarray(it.z) - p.prior)) ** 2)
+        return float(total + sum(np.sum((p.own_weight * np.asarray(o)) ** 2) for o in it.own)) / 2
+
+    def _recordings(self, it: Iterate):
+        """(all parameters, path, samples) of every recording."""
+        for own, path, samples in zip(it.own, it.paths, self.problem.samples, strict=True):
+            yield jnp.concatenate([it.z, own]), path, samples
 
     def cost(self, stage: Stage, it: Iterate) -> float:
         """Joint cost with priors."""
-        total = self._prior(it.z, it.own)
-        for own, path, samples in zip(it.own, it.paths, self.problem.samples, strict=True):
-            total += float(cost_of(stage.model, self._all(it.z, own), stage.noise, path, samples))
+        noise = self.noise(stage)
+        return self._prior(it) + sum(float(cost_of(stage.model, *self._at(noise, *r))) for r in self._recordings(it))
+
+    @staticmethod
+    def _at(noise: Noise, z: Array, path: Path, samples: Samples):
+        return z, noise, path, samples
+
+    def linear(self, stage: Stage, it: Iterate) -> _Linear:
+        """Linearise and filter every recording and reduce to the shared parameters."""
+        p, count, noise = self.problem, it.z.shape[0], self.noise(stage)
+        weight, own_weight = jnp.asarray(p.weight) ** 2, jnp.asarray(p.own_weight) ** 2
+        total = _Linear([], jnp.diag(weight), -weight * (it.z - jnp.asarray(p.prior)))
+        for own, (z, path, samples) in zip(it.own, self._recordings(it), strict=True):
+            part = self._part(stage, noise, z, path, samples)
+            N, g = part.N[:count, :count], part.g[:count]
+            if own.shape[0]:
+                corner = part.N[count:, count:] + jnp.diag(own_weight)
+                rhs = jnp.concatenate([part.N[count:, :count], (part.g[count:] - own_weight * own)[:, None]], axis=1)
+                both = small.solve(corner, rhs)
+                N, g = N - part.N[:count, count:] @ both[:, :-1], g - part.N[:count, count:] @ both[:, -1]
+            total = _Linear([*total.parts, part], total.N + N, total.g + g)
         return total
 
-    def _gradient(self, stage: Stage, it: Iterate, linear: _Linear) -> Array:
-        total = jnp.zeros_like(it.z)
-        for own, path, samples, part in zip(it.own, it.paths, self.problem.samples, linear.parts, strict=True):
-            z = self._all(it.z, own)
-            total = total + log_det_gradient(
-                stage.model, z, stage.noise, path, samples, self.problem.initial_sd, part[1].log_det, it.z.shape[0]
-            )
-        return total
+    def _part(self, stage: Stage, noise: Noise, z: Array, path: Path, samples: Samples) -> _Part:
+        lin = _linearise(stage.model, z, noise, path, samples)
+        P0, Y0 = first_state(stage.model, z, path, self.problem.initial_sd)
+        f, (N, g, _) = _filter(lin, path.w, Y0, P0)
+        return _Part(lin, Y0, P0, f, N, g)
 
-    def _try(self, stage: Stage, it: Iterate, linear: _Linear, dz: Array, alpha: float):
-        own_steps = [linear.own_step(i, dz, own, self.problem.own_weight) for i, own in enumerate(it.own)]
-        paths, total, size = [], 0.0, 0.0
-        for own, step, path, samples, (lin, f, _) in zip(
-            it.own, own_steps, it.paths, self.problem.samples, linear.parts, strict=True
-        ):
-            new, value, moved = trial(
-                stage.model,
-                self._all(it.z, own),
-                self._all(dz, step),
-                jnp.asarray(alpha),
-                stage.noise,
-                path,
-                samples,
-                lin,
-                f,
-            )
-            paths.append(new)
-            total += float(value)
-            size = max(size, float(moved))
-        own = tuple(o + alpha * s for o, s in zip(it.own, own_steps, strict=True))
-        new = Iterate(it.z + alpha * dz, own, tuple(paths))
-        return new, total + self._prior(new.z, new.own)
+    def _own_step(self, part: _Part, own: Array, dz: Array) -> Array:
+        if not own.shape[0]:
+            return own
+        p, weight = dz.shape[0], jnp.asarray(self.problem.own_weight) ** 2
+        rhs = part.g[p:] - weight * own - part.N[p:, :p] @ dz
+        return small.solve(part.N[p:, p:] + jnp.diag(weight), rhs[:, None])[:, 0]
 
-    def run(self, it: Iterate, stages: Sequence[Stage]) -> Fit:
-        """All stages in turn; the last one to convergence."""
-        result, linear, value, used = ESTIMATE_RESULTS.successful, None, np.inf, 0
-        for number, stage in enumerate(stages):
-            if number:  # the same states under the stage's own noise and friction
-                it = self.retrack(stage, it)
-            last = number == len(stages) - 1
-            it, value, linear, result, used = self._stage(number, stage, it, last, used)
-        assert linear is not None
-        return self._finish(stages[-1], it, value, linear, result, used)
+    def _try(self, stage: Stage, it: Iterate, linear: _Linear, gains: list[Array], dz: Array, alpha: float):
+        """The iterate that a fraction alpha of a step leads to, and its cost."""
+        noise, owns, paths = self.noise(stage), [], []
+        for i, (z, path, samples) in enumerate(self._recordings(it)):
+            part, own = linear.parts[i], it.own[i]
+            step = jnp.concatenate([dz, self._own_step(part, own, dz)])
+            plan, _ = replan(stage.model, path, part.lin, part.f, gains[i], step, jnp.asarray(alpha))
+            z = z + alpha * step
+            paths.append(follow(stage.model, z, noise, plan, samples.u, path.hint[0]))
+            owns.append(z[it.z.shape[0] :])
+        new = Iterate(it.z + alpha * dz, tuple(owns), tuple(paths))
+        return new, self.cost(stage, new)
 
-    def retrack(self, stage: Stage, it: Iterate) -> Iterate:
-        """The states of an iterate as a trajectory of another stage's simulator."""
-        paths = []
-        for own, path, samples in zip(it.own, it.paths, self.problem.samples, strict=True):
-            z = self._all(it.z, own)
-            paths.append(track(stage.model, z, stage.noise, path.x, 0 * path.w, samples.u, path.hint))
+    def retrack(self, stage: Stage, it: Iterate, gains: list[Array] | None = None) -> Iterate:
+        """The states of an iterate as a trajectory of another stage's simulator. Without gains, held at any cost."""
+        noise, paths = self.noise(stage), []
+        for i, (z, path, samples) in enumerate(self._recordings(it)):
+            ahead = before(path.x)
+            gain = stiff_gains(stage.model, z, noise, ahead) if gains is None else gains[i]
+            paths.append(follow(stage.model, z, noise, Plan(ahead, path.w, gain), samples.u, path.hint[0]))
         return it._replace(paths=tuple(paths))
 
-    def _stage(self, number: int, stage: Stage, it: Iterate, last: bool, used: int):
+    # --- the iteration
+
+    def run(self, it: Iterate, stages: Sequence[Stage]) -> Fit:
+        """All stages in turn; the last one to convergence, with its noise levels and log-determinant."""
+        linear, result = None, ESTIMATE_RESULTS.successful
+        self._used = 0
+        for self.stage, stage in enumerate(stages):
+            if linear is not None:  # the same states under the stage's own noise and friction
+                it = self.retrack(stage, it, [_gains(part.lin) for part in linear.parts])
+            last = stage is stages[-1]
+            levels = self.settings.process or self.settings.sensors
+            it, linear, result = self._minimise(stage, it, rough=levels or not last)
+            if self.stage == 0:
+                self.first_cost = self.cost(stage, it)
+            for _ in range(
+                _LEVEL_ROUNDS if last else 1
+            ):  # in the last stage in turn with the iteration, until both agree
+                it, changed = self.update_levels(it, linear)
+                if not (changed and last):
+                    break
+                it, linear, result = self._minimise(stage, it, rough=True)
+        stage = stages[-1]
+        assert linear is not None
+        slope = jnp.zeros_like(it.z)
+        for _ in range(SLOPE_ROUNDS):  # the log-determinant through its slope, until that has settled
+            if result != ESTIMATE_RESULTS.successful:
+                break
+            old, slope = it.z, self._slope(stage, it, linear)
+            it, linear, result = self._minimise(stage, it, rough=False, slope=slope, linear=linear)
+            d = it.z - old
+            if float(d @ linear.N @ d) < SAME_SLOPE**2:
+                break
+        return self._finish(stage, it, linear, result)
+
+    def _minimise(
+        self, stage: Stage, it: Iterate, rough: bool, slope: Array | None = None, linear: _Linear | None = None
+    ) -> tuple[Iterate, _Linear, Any]:
+        """Levenberg-Marquardt on J + slope' z, to the end or only roughly."""
         s, p = self.settings, self.problem
         lower, upper = jnp.asarray(p.lower), jnp.asarray(p.upper)
-        damping, alpha, calm = 1e-4, 1.0, 0
-        linear, value = self.linear(stage, it), self.cost(stage, it)
-        marginal = s.marginal and last
-        extra, pending = jnp.zeros_like(it.z), marginal
-        result = ESTIMATE_RESULTS.iteration_limit
-        self._say(number, used, value, 0.0, damping)
-        while used < s.max_iterations:
-            used += 1
-            g = linear.g - extra
-            d = box_step(
-                linear.N, g, jnp.maximum(lower - it.z, -_TRUST), jnp.minimum(upper - it.z, _TRUST), jnp.asarray(damping)
-            )
-            new, new_value = self._try(stage, it, linear, d, alpha)
-            gain = (value + float(extra @ it.z)) - (new_value + float(extra @ new.z))
-            moved = alpha * float(jnp.max(jnp.abs(d))) if d.size else 0.0
+        slope = jnp.zeros_like(it.z) if slope is None else slope
+        damping, alpha, calm = 1e-4 if linear is None else 1e-9, 1.0, 0
+        value = self.cost(stage, it)
+        linear = linear or self.linear(stage, it)
+        gains = [_gains(part.lin) for part in linear.parts]
+        self._say(value, 0.0, damping)
+        while self._used < s.max_iterations:
+            self._used += 1
+            low, high = jnp.maximum(lower - it.z, -_TRUST), jnp.minimum(upper - it.z, _TRUST)
+            d = box_step(linear.N, linear.g - slope, low, high, jnp.asarray(damping))
+            new, new_value = self._try(stage, it, linear, gains, d, alpha)
+            gain = value - new_value + float(slope @ (it.z - new.z))
+            accepted = np.isfinite(new_value) and gain >= 0
+            moved = alpha * float(jnp.max(jnp.abs(d), initial=0.0))
+            little = max(s.tolerance * abs(value), _LITTLE)
             # half the squared length of the step in posterior standard deviations is what the cost would gain by it
             change = float(d @ linear.N @ d) / 2
-            little = max(s.tolerance * abs(value), _LITTLE)
-            accepted = np.isfinite(new_value) and gain >= 0
             if accepted:
-                calm = calm + 1 if gain < little else 0
-                it, value = new, new_value
+                # a step that was short and gained nothing ends it at once, one that gained nothing the second time
+                calm = calm + 1 + (change < _LITTLE) if gain < little else 0
+                it, value, self.iterate = new, new_value, new
                 damping, alpha = max(damping / 10, 1e-9), min(1.0, 2 * alpha)
                 linear = self.linear(stage, it)
-                self.iterate = it
+                gains = [_gains(part.lin) for part in linear.parts]
             else:
                 # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
                 calm = calm + 1 if change < _LITTLE else calm
                 damping, alpha = min(damping * 10, 1e6), alpha / 2
-            self._say(number, used, value, moved, damping)
-            over = calm >= 2 or (not last and (not accepted or gain < _ROUGH * abs(value)))
-            if over:
-                if not pending:
-                    result = ESTIMATE_RESULTS.successful
-                    break
-                extra, pending, calm = self._gradient(stage, it, linear), False, 0
-                damping, alpha = 1e-9, 1.0
-            elif alpha < 1e-3:
-                result = ESTIMATE_RESULTS.no_progress
-                break
-        return it, value, linear, result, used
+            self._say(value, moved, damping)
+            if calm >= 2 or (rough and ((accepted and gain < _ROUGH * abs(value)) or alpha < _SHORT)):
+                return it, linear, ESTIMATE_RESULTS.successful
+            if alpha < 1e-3:
+                return it, linear, ESTIMATE_RESULTS.no_progress
+        return it, linear, ESTIMATE_RESULTS.iteration_limit
+
+    def update_levels(self, it: Iterate, linear: _Linear) -> tuple[Iterate, bool]:
+        """Noise levels from the evidence, those that are to be estimated; whether they changed noticeably."""
+        if not (self.settings.process or self.settings.sensors):
+            return it, False
+        process, sensor = estimate_levels(self._evidence(it, linear), self.settings.process, self.settings.sensors)
+        if np.max(np.abs(np.log([process, *sensor]))) < _SAME_LEVEL:
+            return it, False
+        self.process, self.sensor = self.process * process, self.sensor * sensor
+        return it._replace(paths=tuple(path._replace(w=path.w / process) for path in it.paths)), True
+
+    def _evidence(self, it: Iterate, linear: _Linear) -> list[Evidence]:
+        p, out = self.problem, []
+        for part, own, path, samples in zip(linear.parts, it.own, it.paths, p.samples, strict=True):
+            weight = jnp.concatenate([jnp.asarray(p.weight), jnp.asarray(p.own_weight)])
+            away = jnp.concatenate([it.z - jnp.asarray(p.prior), own])
+            seen = np.asarray(samples.seen).sum(axis=(0, 1))
+            out.append(Evidence(part.lin, path.w, part.Y0, part.P0, weight, away, seen))
+        return out
+
+    def _slope(self, stage: Stage, it: Iterate, linear: _Linear) -> Array:
+        """Derivative of the log-determinant in the shared parameters, states and own ones following, by differences."""
+        noise, count = self.noise(stage), it.z.shape[0]
+        slope = np.zeros(count)
+        for part, own, (z, path, samples) in zip(linear.parts, it.own, self._recordings(it), strict=True):
+            base = self._log_determinant(part)
+            for i, dz in enumerate(_DIFFERENCE * jnp.eye(count)):
+                rest = self._own_step(part, own, dz) - self._own_step(part, own, 0 * dz)
+                step = jnp.concatenate([dz, rest])
+                there = nudged(stage.model, path, part.lin, part.f, step)
+                moved = self._part(stage, noise, z + step, there, samples)
+                slope[i] += (self._log_determinant(moved) - base) / _DIFFERENCE
+        return jnp.asarray(slope)
+
+    def _log_determinant(self, part: _Part) -> float:
+        return float(part.f.log_det) / 2 if self.settings.marginal else float(_density(part.lin))
+
+    # --- the result
 
     def snapshot(self, stage: Stage, it: Iterate) -> Fit:
         """A fit of an iterate that did not converge (interrupted)."""
-        linear = self.linear(stage, it)
-        return self._finish(stage, it, self.cost(stage, it), linear, ESTIMATE_RESULTS.interrupted, len(self.history))
+        return self._finish(stage, it, self.linear(stage, it), ESTIMATE_RESULTS.interrupted)
 
-    def _finish(self, stage: Stage, it: Iterate, value: float, linear: _Linear, result, used: int) -> Fit:
-        p = self.problem
-        N = np.asarray(linear.N)
-        z = np.asarray(it.z)
+    def _finish(self, stage: Stage, it: Iterate, linear: _Linear, result: Any) -> Fit:
+        p, count = self.problem, it.z.shape[0]
+        N, z = np.asarray(linear.N), np.asarray(it.z)
         held = (z <= p.lower + 1e-9) | (z >= p.upper - 1e-9)
         covariance = np.zeros_like(N)
         if not np.all(np.isfinite(N)):
@@ -386,17 +395,26 @@ class Estimator:
             free = np.ix_(~held, ~held)
             covariance[free] = np.linalg.inv(N[free])
         own = []
-        count = z.shape[0]
-        for o, (_, _, (n, _, _)) in zip(it.own, linear.parts, strict=True):
-            corner = np.asarray(n)[count:, count:] + np.diag(p.own_weight**2)
+        for o, part in zip(it.own, linear.parts, strict=True):
+            corner = np.asarray(part.N)[count:, count:] + np.diag(p.own_weight**2)
             inverse = np.linalg.inv(corner) if o.shape[0] else np.zeros((0, 0))
-            side = inverse @ np.asarray(n)[count:, :count]
+            side = inverse @ np.asarray(part.N)[count:, :count]
             own.append(inverse + side @ covariance @ side.T)
-        information = N - np.diag(p.weight**2)
-        return Fit(it, value, result, used, covariance, information, tuple(own), linear.log_det, self.history)
+        return Fit(
+            iterate=it,
+            cost=self.cost(stage, it),
+            result=result,
+            iterations=self._used,
+            covariance=covariance,
+            information=N - np.diag(p.weight**2),
+            own_covariance=tuple(own),
+            log_det=sum(float(part.f.log_det) for part in linear.parts),
+            history=self.history,
+            noise=self.noise(stage),
+        )
 
-    def _say(self, stage: int, iteration: int, cost: float, step: float, damping: float) -> None:
-        line = Progress(stage, iteration, cost, step, damping, time.perf_counter() - self._began)
+    def _say(self, cost: float, step: float, damping: float) -> None:
+        line = Progress(self.stage, self._used, cost, step, damping, time.perf_counter() - self._began)
         self.history.append(line)
         if self.report:
             self.report(line)
@@ -409,5 +427,5 @@ def fit(
     settings: Settings = DEFAULT_SETTINGS,
     report: Callable[[Progress], None] | None = None,
 ) -> Fit:
-    """Run an `Estimator` from `start` (see `track` for how to make one) through the stages."""
+    """Run an `Estimator` from `start` (trajectories of the simulator, see `follow`) through the stages."""
     return Estimator(problem, settings, report).run(start, stages)

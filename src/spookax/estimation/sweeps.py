@@ -108,6 +108,27 @@ def adjoint_smoother(
     return dx, new_w
 
 
+def feedback_gains(lin: Linearised) -> Float[Array, "steps m n"]:
+    """Gains K of the best answer dw = K (plan - actual) to a departure from a planned trajectory.
+
+    Riccati recursion of the cost to go 1/2 dx' V dx of what the sweeps minimise:
+    K = (1 + J' J + B' V+ B)^-1 (B' V+ A + J' H),   V = H' H + A' V+ A - (B' V+ A + J' H)' K,   zero at the end.
+    """
+    eye = jnp.eye(lin.B.shape[2], dtype=lin.B.dtype)
+
+    def back(V, step):
+        A, B, H, J = step
+        VB = V @ B
+        L = small.cholesky(eye + J.T @ J + B.T @ VB)
+        half = small.solve_lower(L, VB.T @ A + J.T @ H)
+        V = H.T @ H + A.T @ (V @ A) - half.T @ half
+        return (V + V.T) / 2, small.solve_upper(L.T, half)
+
+    n = lin.A.shape[1]
+    _, gains = jax.lax.scan(back, jnp.zeros((n, n), lin.A.dtype), (lin.A, lin.B, lin.H, lin.J), reverse=True)
+    return gains
+
+
 def smoothed_covariance(lin: Linearised, f: Filtered, cov_z: Float[Array, "p p"]) -> Float[Array, "steps n n"]:
     """Posterior covariance of dx_k, the uncertainty of the parameters included.
 
@@ -124,14 +145,13 @@ def smoothed_covariance(lin: Linearised, f: Filtered, cov_z: Float[Array, "p p"]
         return (N1, T1), (N1, T1)
 
     n, p = f.Y.shape[1:]
-    HF = jax.vmap(_whiten_H)(lin, f)
+    FiH = jax.vmap(_whiten)(lin.H, f.P, lin.J)
     start = (jnp.zeros((n, n), f.P.dtype), jnp.zeros((n, p), f.P.dtype))
-    _, (N, T) = jax.lax.scan(back, start, (lin.A, lin.H, f.K, f.Fi_S, HF), reverse=True)
+    _, (N, T) = jax.lax.scan(back, start, (lin.A, lin.H, f.K, f.Fi_S, FiH), reverse=True)
     side = f.Y + f.P @ T
     return f.P - f.P @ N @ f.P + side @ cov_z @ jnp.swapaxes(side, 1, 2)
 
 
-def _whiten_H(lin: Linearised, f: Filtered) -> Float[Array, "c n"]:
+def _whiten(H: Array, P: Array, J: Array) -> Float[Array, "c n"]:
     """F^-1 H of one step."""
-    F = lin.H @ f.P @ lin.H.T + lin.J @ lin.J.T + jnp.eye(lin.H.shape[0], dtype=f.P.dtype)
-    return small.solve(F, lin.H)
+    return small.solve(H @ P @ H.T + J @ J.T + jnp.eye(H.shape[0], dtype=P.dtype), H)

@@ -98,6 +98,10 @@ class Multibody(AbstractResidualModel):
         self.noise_size = noise.size(system)
         self.num_channels = sum(system.sensors[i].size for i in sensors)
 
+    def following(self, followed: tuple[bool, ...]) -> "Multibody":
+        """The same model, whose tracking gain holds only these axes to the plan."""
+        return Multibody(self.system, self.params, self.shared, self.own, self.noise, self.sensors, followed)
+
     def physical(self, z: Float[Array, " p"]) -> Params:
         """Parameters of the scene with both groups of unknowns set (own offsets add to the shared ones)."""
         params = self.shared.apply(self.params, z[: self.shared.size])
@@ -181,14 +185,14 @@ class Multibody(AbstractResidualModel):
             return K.reshape(6 * nb, 12 * nb)
         state = self.engine_state(x, p.com)
         N = self.axis_compliance(state, p)
-        rows = self._axis_rows(state, p)
+        rows = self.axis_rows(state, p)
         if not all(self.followed):
             mask = jnp.array(self.followed)
             N = jnp.where(mask[:, None] & mask, N, jnp.diag(jnp.diagonal(N)))
             rows = jnp.where(mask[:, None], rows, 0.0)
         return small.solve(N, jnp.concatenate([0.3 / h * rows, rows], axis=1)) / scale
 
-    def _axis_rows(self, state: State, p: Prep) -> Float[Array, "axes half"]:
+    def axis_rows(self, state: State, p: Prep) -> Float[Array, "axes half"]:
         """Axis rates as rows on the tangent of velocities (frame origins)."""
         kin = frames.kinematics(self.system, state.r, state.e, p.engine.geometry)
         b_A, b_B = axes.rate_rows(self.system, kin)

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..estimation.linearise import Path as Trajectory
-from ..estimation.simulator_form import Iterate
+from ..estimation.problem import Fit, Iterate
 from ..models import BodyState
 from ..scene import FileError, FileProblem
 
 
-def pack_iterate(process: float, sensor: np.ndarray, it: Iterate) -> dict[str, np.ndarray]:
-    """Arrays of `checkpoint.npz`."""
-    out: dict[str, np.ndarray] = {"process": np.asarray(process), "sensor": sensor, "z": np.asarray(it.z)}
+def pack_iterate(stage: int, fit: Fit) -> dict[str, np.ndarray]:
+    """Arrays of `checkpoint.npz`: noise levels, iterate, and the stage that it belongs to."""
+    it = fit.iterate
+    out = {"stage": np.asarray(stage), "process": np.asarray(fit.noise.process)}
+    out |= {"sensor": np.asarray(fit.noise.sensor), "z": np.asarray(it.z)}
     for i, (own, path) in enumerate(zip(it.own, it.paths, strict=True)):
         out[f"{i}/own"], out[f"{i}/w"], out[f"{i}/hint"] = np.asarray(own), np.asarray(path.w), np.asarray(path.hint)
         for name in ("p", "e", "v", "w", "near"):
@@ -23,8 +25,8 @@ def pack_iterate(process: float, sensor: np.ndarray, it: Iterate) -> dict[str, n
     return out
 
 
-def load_iterate(path: Path, setup: Any) -> tuple[float, np.ndarray, Iterate]:
-    """`(process level, sensor sds, iterate)`; a checkpoint of another study is refused."""
+def load_iterate(path: Path, setup: Any) -> tuple[int, float, np.ndarray, Iterate]:
+    """`(stage, factors on its process and sensor levels, iterate)`; a checkpoint of another study is refused."""
     file = path / "checkpoint.npz" if path.is_dir() else path
     if not file.is_file():
         raise FileError(
@@ -50,4 +52,7 @@ def load_iterate(path: Path, setup: Any) -> tuple[float, np.ndarray, Iterate]:
         x = BodyState(*(jnp.asarray(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near")))
         own.append(jnp.asarray(data[f"{i}/own"]))
         paths.append(Trajectory(x, jnp.asarray(data[f"{i}/w"]), jnp.asarray(data[f"{i}/hint"])))
-    return float(data["process"]), data["sensor"], Iterate(jnp.asarray(data["z"]), tuple(own), tuple(paths))
+    stage = min(int(data["stage"]), len(setup.stages) - 1)
+    given = setup.stages[stage].noise
+    process, sensor = float(data["process"] / given.process), data["sensor"] / np.asarray(given.sensor)
+    return stage, process, sensor, Iterate(jnp.asarray(data["z"]), tuple(own), tuple(paths))

@@ -2,25 +2,24 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import compiled
 from ..constraints import axes, frames
 from ..constraints.assemble import velocity
-from ..estimation import Stage
+from ..estimation import Stage, uncertainty
 from ..estimation.linearise import Path, after, before
-from ..estimation.simulator_form import Fit
+from ..estimation.problem import Fit
 from ..models import Multibody, ParameterMap
 from ..protocol import Noise, Samples
-from .model import Study
 from .setup import Setup
 
 _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
 
 
-@eqx.filter_jit
+@compiled
 def predictions(model: Multibody, z: jax.Array, path: Path, samples: Samples) -> jax.Array:
     """Predicted readings (steps, slots, channels) along a trajectory."""
     p = model.prepare(z)
@@ -29,7 +28,7 @@ def predictions(model: Multibody, z: jax.Array, path: Path, samples: Samples) ->
     )
 
 
-@eqx.filter_jit
+@compiled
 def open_loop(model: Multibody, z: jax.Array, noise: Noise, x0: Any, samples: Samples) -> Path:
     """Simulation from x_0 without noise and without feedback."""
     p = model.prepare(z)
@@ -45,12 +44,13 @@ def open_loop(model: Multibody, z: jax.Array, noise: Noise, x0: Any, samples: Sa
     return Path(x, jnp.zeros((samples.u.shape[0], model.noise_size)), hint)
 
 
-def run_contents(study: Study, setup: Setup, fit: Fit, stage: Stage) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The `runs` of estimate.json and the arrays of states.npz."""
+def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The `runs` of estimate.json and the arrays of states.npz, of a fit that ended in a stage."""
     runs: dict[str, Any] = {}
     states: dict[str, np.ndarray] = {}
-    model = stage.model
+    model = setup.stages[stage].model
     assert isinstance(model, Multibody)
+    spread = uncertainty(setup.problem, Stage(model, fit.noise), fit)
     for i, (recording, grid, samples) in enumerate(
         zip(setup.recordings, setup.grids, setup.problem.samples, strict=True)
     ):
@@ -58,10 +58,13 @@ def run_contents(study: Study, setup: Setup, fit: Fit, stage: Stage) -> tuple[di
         z = jnp.concatenate([fit.iterate.z, own])
         x0 = jax.tree.map(lambda a: a[0], path.x)
         estimated = np.asarray(predictions(model, z, path, samples))[grid.step_of, grid.slot_of]
-        free = open_loop(model, z, stage.noise, x0, samples)
+        free = open_loop(model, z, fit.noise, x0, samples)
         simulated = np.asarray(predictions(model, z, free, samples))[grid.step_of, grid.slot_of]
         signals, column = {}, 0
         name = recording.name
+        channels = samples.y.shape[1:]
+        innovations = np.asarray(spread[i].innovations).reshape(-1, *channels)[grid.step_of, grid.slot_of]
+        joint_sd = np.asarray(axis_sd(model, z, path, spread[i].covariance))
         states[f"{name}/time"] = recording.time
         for sensor in setup.sensors:
             size = setup.system.sensors[setup.system.sensor_index(sensor)].size
@@ -73,7 +76,7 @@ def run_contents(study: Study, setup: Setup, fit: Fit, stage: Stage) -> tuple[di
             states[f"{name}/measured/{sensor}"] = measured
             states[f"{name}/estimated/{sensor}"] = estimated[:, part]
             states[f"{name}/open_loop/{sensor}"] = simulated[:, part]
-            states[f"{name}/innovation/{sensor}"] = (measured - estimated[:, part]) / setup.sensor_sd[part]
+            states[f"{name}/innovation/{sensor}"] = np.where(np.isfinite(measured), innovations[:, part], np.nan)
             error = np.sqrt(np.nanmean((measured - simulated[:, part]) ** 2))
             signals[sensor] = {
                 "unit": ", ".join(recording.sensor_units.get(sensor, ("",))),
@@ -83,6 +86,8 @@ def run_contents(study: Study, setup: Setup, fit: Fit, stage: Stage) -> tuple[di
             }
         count = int(grid.step_of[-1]) + 2
         com = np.asarray(model.physical(z).com)
+        axis_names = setup.system.axis_names()
+        states |= {f"{name}/sd/{n}": joint_sd[: count - 1, :, a] for a, n in enumerate(axis_names)}
         states |= _poses(name, grid.times[:count], jax.tree.map(lambda a, n=count: np.asarray(a)[:n], path.x), com)
         own_sd = np.sqrt(np.maximum(np.diag(fit.own_covariance[i]), 0.0))
         runs[name] = {
@@ -90,7 +95,7 @@ def run_contents(study: Study, setup: Setup, fit: Fit, stage: Stage) -> tuple[di
             "sha256": recording.sha256,
             "samples": int(np.sum(np.asarray(samples.seen))),
             "duration": float(recording.time[-1] - recording.time[0]),
-            "initial": _initial(setup, model, z, path),
+            "initial": _initial(setup, model, z, path, joint_sd[0]),
             "offsets": {
                 p.split(".")[1]: {"value": float(v), "sd": float(s)}
                 for p, v, s in zip(setup.model.own.paths, setup.model.own.values(own), own_sd, strict=True)
@@ -113,8 +118,22 @@ def _poses(name: str, time: np.ndarray, x: Any, com: np.ndarray) -> dict[str, np
     }
 
 
-def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path) -> dict[str, dict[str, float]]:
-    """Joint coordinates at t_0 and rates there (mean of the leap-frog velocities), as `initial` of a scene takes."""
+@compiled
+def axis_sd(model: Multibody, z: jax.Array, path: Path, covariance: jax.Array) -> jax.Array:
+    """Posterior standard deviations (steps, 2, axes) of joint coordinates and leap-frog rates."""
+    p = model.prepare(z)
+
+    def one(x, P):
+        rows = model.axis_rows(model.engine_state(x, p.com), p)
+        half = rows.shape[1]
+        parts = (P[:half, :half], P[half:, half:])
+        return jnp.stack([jnp.sqrt(jnp.maximum(jnp.einsum("ai,ij,aj->a", rows, Q, rows), 0.0)) for Q in parts])
+
+    return jax.vmap(one)(before(path.x), covariance)
+
+
+def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path, sd: np.ndarray) -> dict[str, dict[str, float]]:
+    """Joint coordinates at t_0 and rates there (mean of the leap-frog velocities), with standard deviations."""
     if not setup.system.axes:
         return {}
     p = model.prepare(z)
@@ -124,7 +143,10 @@ def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path) -> dict[s
     b = axes.rate_rows(setup.system, kin)
     rate = np.asarray(axes.rates(setup.system, *b, (velocity(first) + velocity(second)) / 2))
     names = setup.system.axis_names()
-    return {n: {"position": float(a), "rate": float(b)} for n, a, b in zip(names, position, rate, strict=True)}
+    return {
+        n: {"position": float(a), "rate": float(b), "position_sd": float(c), "rate_sd": float(d)}
+        for n, a, b, c, d in zip(names, position, rate, sd[0], sd[1], strict=True)
+    }
 
 
 def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:

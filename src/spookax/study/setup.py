@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..estimation import Problem, Stage
-from ..estimation.simulator_form import Iterate, track
+from ..estimation.problem import Iterate
+from ..estimation.simulator_form import Plan, follow, stiff_gains
 from ..models import BodyState, Free, Multibody, ParameterMap, ProcessNoise
 from ..protocol import Noise
 from ..scene import Scene
@@ -46,19 +47,12 @@ class Setup:
         paths = []
         for recording, grid, samples in zip(self.recordings, self.grids, self.problem.samples, strict=True):
             plan, measured = self.plan(recording, grid)
-            follow = Multibody(
-                self.system,
-                stage.model.params,
-                self.model.shared,
-                self.model.own,
-                self.model.noise,
-                self.model.sensors,
-                measured,
-            )
-            own = jnp.zeros(self.model.own.size)
+            holding = stage.model.following(measured)
+            all_z = jnp.concatenate([z, jnp.zeros(self.model.own.size)])
+            gains = stiff_gains(holding, all_z, stage.noise, plan)
             w = jnp.zeros((grid.steps, self.model.noise_size))
-            hint = jnp.zeros((grid.steps, len(self.system.friction_axes)))
-            paths.append(track(follow, jnp.concatenate([z, own]), stage.noise, plan, w, samples.u, hint))
+            hint = jnp.zeros(len(self.system.friction_axes))
+            paths.append(follow(stage.model, all_z, stage.noise, Plan(plan, w, gains), samples.u, hint))
         return Iterate(z, tuple(jnp.zeros(self.model.own.size) for _ in paths), tuple(paths))
 
     def plan(self, recording: Recording, grid: Grid) -> tuple[BodyState, tuple[bool, ...]]:
@@ -185,9 +179,3 @@ def _with_all_sensors(recording: Recording, sensors: tuple[str, ...], system: Sy
         if s not in recording.sensors
     }
     return dataclasses.replace(recording, sensors={**recording.sensors, **missing})
-
-
-def replace_noise(stages: tuple[Stage, ...], process: float, sensor: np.ndarray) -> tuple[Stage, ...]:
-    """The stages with other final noise levels."""
-    last = stages[-1]
-    return (*stages[:-1], Stage(last.model, Noise(jnp.asarray(process), jnp.asarray(sensor))))

@@ -1,0 +1,88 @@
+"""What an estimator takes and gives, whatever its form."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from .._results import ESTIMATE_RESULTS
+from .._typing import Array, Float
+from ..protocol import AbstractModel, Noise, Samples
+from .linearise import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is to be estimated from the samples of some recordings, which share the first parameters of the model.
+
+    `z0`: start of the shared parameters; `prior`, `weight`: mean and 1/sd of their prior; `lower`, `upper`: bounds.
+    `own_weight`: 1/sd of the parameters of a recording (offsets; the same kinds in each), whose prior mean is zero.
+    """
+
+    samples: tuple[Samples, ...]
+    z0: np.ndarray
+    prior: np.ndarray
+    weight: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    own_weight: np.ndarray
+    initial_sd: float = 1.0  # prior sd of the free directions of x_0 (positions in m or rad; velocities times 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One stage of the continuation: the model (friction speed) and the noise scale to use."""
+
+    model: AbstractModel
+    noise: Noise
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Numbers of the iteration.
+
+    `marginal`: whether the states are integrated out; else the states of largest density are estimated beside the
+    parameters. `process`, `sensors`: whether these noise levels are estimated from the evidence after every stage.
+    """
+
+    max_iterations: int = 60
+    tolerance: float = 1e-6  # relative decrease of the cost that counts as none, twice in a row (or 0.1 in nats)
+    marginal: bool = True
+    process: bool = False
+    sensors: bool = False
+
+
+class Iterate(NamedTuple):
+    """Where the iteration stands: everything that is needed to go on."""
+
+    z: Float[Array, " p"]
+    own: tuple[Float[Array, " l"], ...]
+    paths: tuple[Path, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """One line of the protocol of an iteration."""
+
+    stage: int
+    iteration: int
+    cost: float
+    step: float
+    damping: float
+    seconds: float
+
+
+@dataclasses.dataclass
+class Fit:
+    """Result of a fit. `covariance` is that of z at the optimum, parameters at a bound left out (zero)."""
+
+    iterate: Iterate
+    cost: float  # joint, with priors, without the log-determinants
+    result: ESTIMATE_RESULTS
+    iterations: int
+    covariance: np.ndarray
+    information: np.ndarray  # reduced matrix without the prior
+    own_covariance: tuple[np.ndarray, ...]
+    log_det: float  # sum log |F|
+    history: list[Progress]
+    noise: Noise  # the levels, as given or as estimated

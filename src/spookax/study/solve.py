@@ -1,0 +1,166 @@
+"""Running the estimator of a study: stages, restarts, the check at half the time step, interruption and resumption."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._results import ESTIMATE_RESULTS
+from ..estimation import Settings, Stage
+from ..estimation import problem as estimation
+from ..estimation.problem import Fit, Iterate
+from ..estimation.residual_form import ResidualEstimator
+from ..estimation.simulator_form import Estimator
+from .checkpoint import load_iterate
+from .model import Study
+from .setup import Setup, set_up
+
+_FAILED_COST = 2.0  # times half the number of readings: more than any noise explains
+_ROUNDS = 4  # of noise levels in the residual form
+_SPREAD = np.log(3.0)  # of restarts, in z
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """One line of progress; `phase` is stages, residual form, restart N or half step."""
+
+    phase: str
+    stage: int
+    iteration: int
+    cost: float
+    step: float
+    damping: float
+    seconds: float
+
+
+class Solver:
+    """One identification. Afterwards `fit`, `lines` and the others hold what came of it."""
+
+    def __init__(self, study: Study, setup: Setup, report: Callable[[Progress], None] | None):
+        self.study, self.setup, self.report = study, setup, report
+        self.phase = "stages"
+        self.began = time.perf_counter()
+        self.lines: list[Progress] = []
+        self.fit: Fit | None = None
+        self.stage = 0
+        self.failed = self.interrupted = False
+        self.half_step: dict[str, Any] | None = None
+
+    def run(self, resume: Path | None) -> None:
+        """Estimate; an interruption (KeyboardInterrupt) leaves the last iterate."""
+        estimator = self._estimator(self.setup)
+        if resume is None:
+            first, start = 0, None
+        else:
+            first, estimator.process, estimator.sensor, it = load_iterate(resume, self.setup)
+            start = estimator.retrack(self.setup.stages[first], it)
+        with self._interruptible(estimator, first):
+            start, stages = start or self.setup.start(), self.setup.stages[first:]
+            if self.study.estimator.form == "residual":
+                self.fit = self._residual_form(estimator, start, stages)
+            else:
+                self.fit = estimator.run(start, stages)
+            self.stage = len(self.setup.stages) - 1
+            self.failed = resume is None and self._failed(estimator, self.fit)
+            self._restart()
+            if self.study.estimator.check_half_step and self.fit.result == ESTIMATE_RESULTS.successful:
+                self._check_half_step()
+
+    def _estimator(self, setup: Setup) -> Estimator:
+        s = self.study.estimator
+        marginal = s.objective == "marginal"
+        levels = s.process_noise.estimate, s.sensor_noise.estimate
+        return Estimator(setup.problem, Settings(s.max_iterations, s.tolerance, marginal, *levels), self._say)
+
+    @contextmanager
+    def _interruptible(self, estimator: Estimator, first: int) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if self.fit is None:
+                if estimator.iterate is None:
+                    raise
+                self.stage = first + estimator.stage
+                self.fit = estimator.snapshot(self.setup.stages[self.stage], estimator.iterate)
+
+    def _restart(self) -> None:
+        """Other starts, each parameter times or divided by up to three, while the best one so far has failed."""
+        assert self.fit is not None
+        rng, p = np.random.default_rng(0), self.setup.problem
+        for k in range(self.study.estimator.restarts):
+            if not self.failed:
+                return
+            self.phase = f"restart {k + 1}"
+            z0 = np.clip(p.z0 + rng.uniform(-_SPREAD, _SPREAD, p.z0.shape), p.lower, p.upper)
+            setup = dataclasses.replace(self.setup, problem=dataclasses.replace(p, z0=z0))
+            estimator = self._estimator(setup)
+            again = estimator.run(setup.start(), setup.stages)
+            failed = self._failed(estimator, again)
+            if (failed, _surprise(again, setup)) < (self.failed, _surprise(self.fit, setup)):
+                self.fit, self.failed = again, failed
+
+    def _failed(self, estimator: Estimator, fit: Fit) -> bool:
+        """Whether the cost at the stated noise levels, or of the result, is more than noise explains."""
+        readings = sum(float(np.sum(s.seen)) for s in self.setup.problem.samples)
+        worst = fit.cost if self.study.estimator.form == "residual" else max(fit.cost, estimator.first_cost)
+        return not np.isfinite(worst) or worst > _FAILED_COST * readings / 2
+
+    def _residual_form(self, estimator: Estimator, it: Iterate, stages: Sequence[Stage]) -> Fit:
+        """All stages in the residual form; noise levels from the sweeps, in turn with it."""
+        final = ResidualEstimator(self.setup.problem, estimator.settings, self._say)
+        rough = ResidualEstimator(
+            self.setup.problem, dataclasses.replace(estimator.settings, marginal=False), self._say
+        )
+        it = rough.run(it, stages).iterate
+        stage = stages[-1]
+        for _ in range(_ROUNDS):
+            it, changed = estimator.update_levels(it, estimator.linear(stage, it))
+            if not changed:
+                break
+            it = rough.run(it, [Stage(stage.model, estimator.noise(stage))]).iterate
+        return final.run(it, [Stage(stage.model, estimator.noise(stage))])
+
+    def _check_half_step(self) -> None:
+        """Estimate again at half the step size from the optimum; the shift in standard deviations."""
+        assert self.fit is not None
+        self.phase, s = "half step", self.setup
+        half = set_up(self.study, s.scene, list(s.recordings), step=float(s.scene.step) / 2)
+        moved = dataclasses.replace(half.problem, z0=np.asarray(self.fit.iterate.z))
+        half = dataclasses.replace(half, problem=moved, stages=(Stage(half.stages[-1].model, self.fit.noise),))
+        fitted = estimation.Settings(marginal=self.study.estimator.objective == "marginal")
+        fit = Estimator(half.problem, fitted, self._say).run(half.start(), half.stages)
+        value, sd = natural(self.setup, self.fit)
+        other, _ = natural(half, fit)
+        self.half_step = {
+            path: {"value": float(b), "shift_in_sd": float((b - a) / c) if c > 0 else None}
+            for path, a, b, c in zip(s.model.shared.paths, value, other, sd, strict=True)
+        }
+
+    def _say(self, line: estimation.Progress) -> None:
+        seconds = time.perf_counter() - self.began
+        progress = Progress(self.phase, line.stage, line.iteration, line.cost, line.step, line.damping, seconds)
+        self.lines.append(progress)
+        if self.report:
+            self.report(progress)
+
+
+def _surprise(fit: Fit, setup: Setup) -> float:
+    """-log evidence of a fit, up to constants: what fits at different noise levels are compared by."""
+    seen = sum(np.asarray(s.seen).sum(axis=(0, 1)) for s in setup.problem.samples)
+    value = fit.cost + fit.log_det / 2 + float(seen @ np.log(np.asarray(fit.noise.sensor)))
+    return value if np.isfinite(value) else np.inf
+
+
+def natural(setup: Setup, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
+    """Values of the shared parameters in their own units, and their standard deviations."""
+    shared = setup.model.shared
+    jac = np.asarray(jax.jacfwd(shared.values)(fit.iterate.z))
+    sd = np.sqrt(np.maximum(np.diag(jac @ fit.covariance @ jac.T), 0.0))
+    return np.asarray(shared.values(jnp.asarray(fit.iterate.z))), sd
