@@ -14,6 +14,7 @@ import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 
 from ._typing import Array, Float, Scalar
 
@@ -23,13 +24,14 @@ StateTree = Any
 class Samples(NamedTuple):
     """A recording on the grid of the steps: step k covers [t_0 + k h, t_0 + (k + 1) h).
 
-    `M` slots per step hold the samples that fall into it; `seen` is zero where a slot or a channel is empty.
+    `M` slots per step hold the samples that fall into it; `seen` is zero where a slot or a channel is empty, and less
+    than one where a reading has a standard deviation larger than its channel's: channel sd / reading's sd.
     """
 
     u: Float[Array, "steps inputs"]  # mean command over the kick at t_k
     y: Float[Array, "steps M channels"]  # readings, SI; anything where not seen
     s: Float[Array, "steps M"]  # place of the sample in its step, 0 <= s < 1
-    seen: Float[Array, "steps M channels"]  # 1 where a reading exists
+    seen: Float[Array, "steps M channels"]  # 0 where no reading exists, else at most 1
 
 
 class Noise(eqx.Module):
@@ -73,6 +75,12 @@ class AbstractModel(eqx.Module):
     @abc.abstractmethod
     def retract(self, x: StateTree, d: Float[Array, " n"]) -> StateTree:
         """Box-plus."""
+
+    def quicken(self, x: StateTree, d: Float[Array, " half"]) -> StateTree:
+        """Box-plus of the last n - n // 2 components alone. For a mechanism these are its velocities; a model that
+        adds them without touching the pose is cheaper to differentiate in them.
+        """
+        return self.retract(x, jnp.concatenate([jnp.zeros(self.tangent_size - d.shape[0], dtype=d.dtype), d]))
 
     @abc.abstractmethod
     def local(self, x1: StateTree, x0: StateTree) -> Float[Array, " n"]:

@@ -268,10 +268,13 @@ def test_both_forms_agree_from_soft_to_stiff_joints(compliance):
     assert residual.iterations <= 20  # some 5 to the least squares, the others for the slope of the log-density
     np.testing.assert_allclose(residual.cost, simulator.cost, rtol=1e-6)
     sd = np.sqrt(np.diag(simulator.covariance))
-    assert np.all(np.abs(residual.iterate.z - simulator.iterate.z) < 1e-4 * sd)
+    # the simulator form's determinant is that of the answer to noise: at 1e-8 its condition is 4e7, and differences of
+    # its rounding move the estimate by almost a thousandth of a standard deviation
+    close = 1e-4 if compliance > 1e-7 else 1e-3
+    assert np.all(np.abs(residual.iterate.z - simulator.iterate.z) < close * sd)
     np.testing.assert_allclose(residual.covariance, simulator.covariance, rtol=1e-3)
     for own, other, variance in zip(residual.iterate.own, simulator.iterate.own, simulator.own_covariance, strict=True):
-        assert np.all(np.abs(own - other) < 1e-4 * np.sqrt(np.diag(variance)))
+        assert np.all(np.abs(own - other) < close * np.sqrt(np.diag(variance)))
     np.testing.assert_allclose(residual.own_covariance, simulator.own_covariance, rtol=1e-3)
     # evidence: the same up to the prior of x_0, whose free directions are one angle and one rate of each recording:
     # a displacement of the origin by 1 m turns the projected body by m l / (J + m l^2) = 3 rad

@@ -17,7 +17,7 @@ from .linearise import Linearised
 from .sweeps import covariance_filter, reduced
 
 _RANGE = np.log(1e3)  # a level moves by at most this factor at a time
-_CLOSE = 0.02  # tolerance, relative to a level
+_CLOSE = 0.05  # tolerance, relative to a level
 
 
 class Evidence(NamedTuple):

@@ -68,23 +68,27 @@ def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
 def linearise(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Linearised:
     """Jacobians along a trajectory of the simulator."""
     n, m = model.tangent_size, model.noise_size
+    half = n // 2
 
     def one(args):
         x, x1, u, w, hint, y, s, seen = args
 
-        def moved(d: Array) -> tuple[Array, Array]:
-            p = model.prepare(z + d[n + m :])
-            start = model.retract(x, d[:n])
-            end = model.replay(start, p, u, w + d[n : n + m], noise, hint)
+        def moved(pose: Array, rest: Array) -> tuple[Array, Array]:
+            velocity, dw, dz = jnp.split(rest, (n - half, n - half + m))
+            p = model.prepare(z + dz)
+            start = model.quicken(model.retract(x, jnp.concatenate([pose, still])), velocity)
+            end = model.replay(start, p, u, w + dw, noise, hint)
             predicted = jax.vmap(lambda s: model.observe(start, end, p, s))(s)
             return model.local(end, x1), whitened(model, noise, predicted, y, seen)
 
-        zero = jnp.zeros(n + m + z.shape[0], dtype=z.dtype)
-        e = moved(zero)[1]
-        step, reading = jax.jacfwd(moved)(zero)
-        split = (n, n + m)
-        A, B, C = jnp.split(step, split, axis=1)
-        H, J, D = jnp.split(-reading, split, axis=1)
+        # in two parts: only the pose moves the geometry, which is most of the work
+        still = jnp.zeros(n - half, dtype=z.dtype)
+        zero = jnp.zeros(half, dtype=z.dtype), jnp.zeros(n - half + m + z.shape[0], dtype=z.dtype)
+        e = moved(*zero)[1]
+        by_pose, by_rest = jax.jacfwd(moved, 0)(*zero), jax.jacfwd(moved, 1)(*zero)
+        step, reading = (jnp.concatenate(part, axis=1) for part in zip(by_pose, by_rest, strict=True))
+        A, B, C = jnp.split(step, (n, n + m), axis=1)
+        H, J, D = jnp.split(-reading, (n, n + m), axis=1)
         return Linearised(A, B, C, H, J, D, e)
 
     data = (before(path.x), after(path.x), samples.u, path.w, path.hint, samples.y, samples.s, samples.seen)

@@ -42,7 +42,10 @@ _LEVEL_ROUNDS = 4
 SLOPE_ROUNDS = 6
 _SAME_LEVEL = 0.1  # change of a level, relative, that is none
 SAME_SLOPE = 0.01  # step of a parameter, in its standard deviations, after which the slope is the same
-_DIFFERENCE = 1e-5  # for the slope, in z
+_NEAR = 0.3  # distance over which the slope of the log-determinant is taken as constant, in z
+_PROBES = 3
+_NO_SLOPE = 0.05  # step of the parameters, in standard deviations, that is not worth one more iteration
+_DIFFERENCE = 1e-3  # to either side for the slope, in z: rounding of a determinant grows with stiffness
 
 DEFAULT_SETTINGS = Settings()
 
@@ -297,7 +300,7 @@ class Estimator:
             old, slope = it.z, self._slope(stage, it, linear)
             it, linear, result = self._minimise(stage, it, rough=False, slope=slope, linear=linear)
             d = it.z - old
-            if float(d @ linear.N @ d) < SAME_SLOPE**2:
+            if not slope.any() or float(d @ linear.N @ d) < SAME_SLOPE**2:
                 break
         return self._finish(stage, it, linear, result)
 
@@ -307,7 +310,10 @@ class Estimator:
         """Levenberg-Marquardt on J + slope' z, to the end or only roughly."""
         s, p = self.settings, self.problem
         lower, upper = jnp.asarray(p.lower), jnp.asarray(p.upper)
-        slope = jnp.zeros_like(it.z) if slope is None else slope
+        if slope is None:
+            slope = jnp.zeros_like(it.z)
+        elif slope.any():  # it is that of this place
+            lower, upper = jnp.maximum(lower, it.z - _NEAR), jnp.minimum(upper, it.z + _NEAR)
         damping, alpha, calm = 1e-4 if linear is None else 1e-9, 1.0, 0
         value = self.cost(stage, it)
         linear = linear or self.linear(stage, it)
@@ -336,7 +342,8 @@ class Estimator:
                 calm = calm + 1 if change < _LITTLE else calm
                 damping, alpha = min(damping * 10, 1e6), alpha / 2
             self._say(value, moved, damping)
-            if calm >= 2 or (rough and ((accepted and gain < _ROUGH * abs(value)) or alpha < _SHORT)):
+            at_ease = accepted and gain < _ROUGH * abs(value) and moved < _TRUST / 2
+            if calm >= 2 or (rough and (at_ease or alpha < _SHORT)):
                 return it, linear, ESTIMATE_RESULTS.successful
             if alpha < 1e-3:
                 return it, linear, ESTIMATE_RESULTS.no_progress
@@ -357,23 +364,33 @@ class Estimator:
         for part, own, path, samples in zip(linear.parts, it.own, it.paths, p.samples, strict=True):
             weight = jnp.concatenate([jnp.asarray(p.weight), jnp.asarray(p.own_weight)])
             away = jnp.concatenate([it.z - jnp.asarray(p.prior), own])
-            seen = np.asarray(samples.seen).sum(axis=(0, 1))
+            seen = (np.asarray(samples.seen) > 0).sum(axis=(0, 1))
             out.append(Evidence(part.lin, path.w, part.Y0, part.P0, weight, away, seen))
         return out
 
     def _slope(self, stage: Stage, it: Iterate, linear: _Linear) -> Array:
         """Derivative of the log-determinant in the shared parameters, states and own ones following, by differences."""
         noise, count = self.noise(stage), it.z.shape[0]
-        slope = np.zeros(count)
-        for part, own, (z, path, samples) in zip(linear.parts, it.own, self._recordings(it), strict=True):
-            base = self._log_determinant(part)
-            for i, dz in enumerate(_DIFFERENCE * jnp.eye(count)):
+
+        def at(dz: Array) -> float:
+            total = 0.0
+            for part, own, (z, path, samples) in zip(linear.parts, it.own, self._recordings(it), strict=True):
                 rest = self._own_step(part, own, dz) - self._own_step(part, own, 0 * dz)
                 step = jnp.concatenate([dz, rest])
                 there = nudged(stage.model, path, part.lin, part.f, step)
-                moved = self._part(stage, noise, z + step, there, samples)
-                slope[i] += (self._log_determinant(moved) - base) / _DIFFERENCE
-        return jnp.asarray(slope)
+                total += self._log_determinant(self._part(stage, noise, z + step, there, samples))
+            return total
+
+        def along(dz: Array) -> float:
+            return (at(_DIFFERENCE * dz) - at(-_DIFFERENCE * dz)) / (2 * _DIFFERENCE)
+
+        # first along random signs of all standard deviations at once: a slope that moves nothing need not be known
+        sd = 1 / jnp.sqrt(jnp.diagonal(linear.N))
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (_PROBES, count))
+        scale = jnp.maximum(1.0, jnp.max(sd, initial=0.0))
+        if count > _PROBES and all(abs(along(sd / scale * row)) * scale < _NO_SLOPE for row in signs):
+            return jnp.zeros(count)
+        return jnp.array([along(row) for row in jnp.eye(count)])
 
     def _log_determinant(self, part: _Part) -> float:
         return float(part.f.log_det) / 2 if self.settings.marginal else float(_density(part.lin))

@@ -135,6 +135,10 @@ class Multibody(AbstractResidualModel):
         dp, dtheta, dv, dw = d.reshape(4, self.system.num_bodies, 3)
         return BodyState(x.p + dp, jax.vmap(rotation.plus)(x.e, dtheta), x.v + dv, x.w + dw, x.near)
 
+    def quicken(self, x: BodyState, d: Float[Array, " half"]) -> BodyState:
+        dv, dw = d.reshape(2, self.system.num_bodies, 3)
+        return BodyState(x.p, x.e, x.v + dv, x.w + dw, x.near)
+
     def local(self, x1: BodyState, x0: BodyState) -> Float[Array, " n"]:
         turn = jax.vmap(rotation.minus)(x1.e, x0.e)
         return jnp.stack([x1.p - x0.p, turn, x1.v - x0.v, x1.w - x0.w]).reshape(-1)

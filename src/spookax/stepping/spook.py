@@ -9,6 +9,7 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from .._results import MLCP_RESULTS, STEP_RESULTS
 from .._typing import Array, Float, Int
@@ -73,7 +74,7 @@ def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: tuple[Array, 
     return v - dv[..., 0], tuple(node - d[:, 0] for node, d in zip(lam, dlam, strict=True))
 
 
-@solve_rows.defjvp
+@functools.partial(solve_rows.defjvp, symbolic_zeros=True)
 def _solve_rows_jvp(system, solver, primals, tangents):
     # At the solution z = (v+, lam, x) the rows say R(rows, z) = 0 on free friction rows, x = +-1 on the others.
     # With K, b, X, N as above and ' for a tangent at fixed z:
@@ -84,12 +85,18 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     out, (lu, b, _, N) = _solve(system, solver, rows, guess)
     v, lam, x, status = out
 
-    def residual(rows: Rows):
+    # only what the tangent touches is differentiated: a velocity moves no Jacobian, a motor gain no matrix
+    touched = jax.tree.map(lambda t: not isinstance(t, SymbolicZero), rows_dot, is_leaf=_is_zero)
+    moving, still = eqx.partition(rows, touched)
+
+    def residual(moving: Rows):
+        rows = eqx.combine(moving, still)
         slack = saddle.friction_rates(system, rows, v) + rows.creep * x if b is not None else jnp.zeros(0)
         gaps = tuple(g + s * node for g, s, node in zip(saddle.gaps(system, rows, v), rows.sigma, lam, strict=True))
         return saddle.balance(system, rows, v, lam, x), gaps, slack
 
-    _, (balance, gap, slack) = jax.jvp(residual, (rows,), (rows_dot,))
+    moving_dot = eqx.filter(rows_dot, touched, is_leaf=_is_zero)
+    _, (balance, gap, slack) = jax.jvp(residual, (moving,), (moving_dot,))
     y, lam_dot = saddle.solve(system, lu, -balance[..., None], [-g[:, None] for g in gap])
     v_dot, lam_dot = y[..., 0], tuple(node[:, 0] for node in lam_dot)
     x_dot = jnp.zeros_like(x)
@@ -105,6 +112,10 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         lam_dot = tuple(n + m[:, 0] for n, m in zip(lam_dot, more, strict=True))
     zero_status = jax.tree.map(_zero_tangent, status)
     return out, (v_dot, lam_dot, x_dot, zero_status)
+
+
+def _is_zero(tangent: object) -> bool:
+    return isinstance(tangent, SymbolicZero)
 
 
 def _zero_tangent(value: Array):

@@ -52,9 +52,20 @@ def kick_means(grid: Grid, time: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def samples_of(
-    grid: Grid, recording: Recording, motors: tuple[str, ...], sensors: tuple[str, ...], slots: int
+    grid: Grid,
+    recording: Recording,
+    motors: tuple[str, ...],
+    sensors: tuple[str, ...],
+    slots: int,
+    sd: np.ndarray,
+    time_sd: float | None = None,
+    every: int = 1,
 ) -> Samples:
-    """Readings and inputs of a recording on its grid."""
+    """Readings and inputs of a recording on its grid.
+
+    `sd`: of the channels; `time_sd`: of the time stamps [s], which adds (rate time_sd)^2 to their variance;
+    `every`: only each n-th sample is seen.
+    """
     readings = np.concatenate([recording.sensors[s] for s in sensors], axis=1)
     channels = readings.shape[1]
     y = np.zeros((grid.steps, slots, channels))
@@ -62,7 +73,14 @@ def samples_of(
     s = np.zeros((grid.steps, slots))
     there = ~np.isnan(readings)
     y[grid.step_of, grid.slot_of] = np.where(there, readings, 0.0)
-    seen[grid.step_of, grid.slot_of] = there
+    weight = there.astype(float)
+    weight[np.arange(len(weight)) % every > 0] = 0.0
+    if time_sd is not None:
+        for i, value in enumerate(readings.T):
+            if there[:, i].any():
+                rate = smooth(recording.time, recording.time, value)[1]
+                weight[:, i] /= np.sqrt(1 + (rate * time_sd / sd[i]) ** 2)
+    seen[grid.step_of, grid.slot_of] = weight
     s[grid.step_of, grid.slot_of] = grid.fraction
     u = np.zeros((grid.steps, len(motors)))
     for m, motor in enumerate(motors):
@@ -71,12 +89,11 @@ def samples_of(
     return Samples(jnp.asarray(u), jnp.asarray(y), jnp.asarray(s), jnp.asarray(seen))
 
 
-def smooth(grid: Grid, time: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Value and derivative on the grid from local cubic fits to the nearest samples (gaps are bridged)."""
+def smooth(at: np.ndarray, time: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Value and derivative at the times `at` from local cubic fits to the nearest samples (gaps are bridged)."""
     there = ~np.isnan(value)
     time, value = time[there], value[there]
     width = min(_WINDOW, len(time))
-    at = grid.times[:-1]
     first = np.clip(np.searchsorted(time, at) - width // 2, 0, len(time) - width)
     index = first[:, None] + np.arange(width)
     t = time[index] - np.clip(at, time[0], time[-1])[:, None]

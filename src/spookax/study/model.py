@@ -89,6 +89,14 @@ class RecordingSpec(Strict):
     file: Text | None = Field(default=None, description="CSV, NPZ or Parquet file, relative to the study file")
     dataset: Text | None = Field(default=None, description="NAME/FILE of a public data set, instead of `file`")
     time: Column = Field(description="Column of the time")
+    time_sd: Positive | None = Field(
+        default=None,
+        description="Standard deviation of the time stamps [s]; readings of a fast signal weigh less by it",
+    )
+    every: Annotated[int, Field(strict=True, ge=1)] = Field(
+        default=1,
+        description="Use every n-th sample of the sensors: for errors that neighbouring samples share",
+    )
     inputs: dict[str, Column] = Field(
         default_factory=dict,
         description="Motor -> column of its input, held between samples; a motor that is left out gets 0",

@@ -64,7 +64,7 @@ class Setup:
             sensor = self.system.sensors[self.system.sensor_index(sensor_name)]
             if sensor.type == "joint_position" and np.isfinite(recording.sensors[sensor_name]).any():
                 offset = float(self.params.offset[self.system.sensor_index(sensor_name), 0])
-                value, speed = smooth(grid, recording.time, recording.sensors[sensor_name][:, 0] - offset)
+                value, speed = smooth(grid.times[:-1], recording.time, recording.sensors[sensor_name][:, 0] - offset)
                 position[names[sensor.target]], rate[names[sensor.target]] = value, speed
         measured = tuple(name in position for name in names)
         rest = {
@@ -120,7 +120,10 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
     slots = max(int(g.slot_of.max()) + 1 for g in grids)
     motors = tuple(m.name for m in system.motors)
     full = [_with_all_sensors(r, sensors, system) for r in recordings]
-    samples = tuple(samples_of(g, r, motors, sensors, slots) for g, r in zip(grids, full, strict=True))
+    samples = tuple(
+        samples_of(g, r, motors, sensors, slots, sd, spec.time_sd, spec.every)
+        for g, r, spec in zip(grids, full, study.recordings, strict=True)
+    )
 
     z0 = shared.start()
     lower, upper = shared.bounds()

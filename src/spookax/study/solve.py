@@ -108,8 +108,10 @@ class Solver:
 
     def _failed(self, estimator: Estimator, fit: Fit) -> bool:
         """Whether the cost at the stated noise levels, or of the result, is more than noise explains."""
-        readings = sum(float(np.sum(s.seen)) for s in self.setup.problem.samples)
-        worst = fit.cost if self.study.estimator.form == "residual" else max(fit.cost, estimator.first_cost)
+        s = self.study.estimator
+        readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in self.setup.problem.samples)
+        stated = s.form == "simulator" and not s.sensor_noise.estimate
+        worst = max(fit.cost, estimator.first_cost) if stated else fit.cost
         return not np.isfinite(worst) or worst > _FAILED_COST * readings / 2
 
     def _residual_form(self, estimator: Estimator, it: Iterate, stages: Sequence[Stage]) -> Fit:
@@ -153,7 +155,7 @@ class Solver:
 
 def _surprise(fit: Fit, setup: Setup) -> float:
     """-log evidence of a fit, up to constants: what fits at different noise levels are compared by."""
-    seen = sum(np.asarray(s.seen).sum(axis=(0, 1)) for s in setup.problem.samples)
+    seen = sum((np.asarray(s.seen) > 0).sum(axis=(0, 1)) for s in setup.problem.samples)
     value = fit.cost + fit.log_det / 2 + float(seen @ np.log(np.asarray(fit.noise.sensor)))
     return value if np.isfinite(value) else np.inf
 
