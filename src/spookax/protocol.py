@@ -37,7 +37,7 @@ class Samples(NamedTuple):
 class Noise(eqx.Module):
     """Noise levels, traced: scales of the model's process noise and standard deviations of the channels."""
 
-    process: Scalar  # factor on the model's own process-noise level
+    process: Array  # factor on the model's own process-noise level; () or one for each noise (m,)
     sensor: Float[Array, " channels"]  # standard deviations [unit of the channel]
 
 

@@ -6,6 +6,7 @@ evaluated by filtering again with scaled noise; nothing is linearised anew.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -32,11 +33,11 @@ class Evidence(NamedTuple):
     seen: np.ndarray  # number of readings of every channel
 
 
-@compiled
-def _surprise(data: Evidence, levels: Float[Array, " l"]) -> Scalar:
+def _surprise_at(data: Evidence, levels: Float[Array, " l"]) -> Scalar:
     """-log evidence at levels relative to the present ones: logs of (process, channels)."""
-    process, lin = jnp.exp(levels[0]), data.lin
-    channel = jnp.tile(jnp.exp(levels[1:]), lin.e.shape[1] // (levels.shape[0] - 1))
+    channels, lin = data.seen.shape[0], data.lin
+    process = jnp.exp(levels[:-channels])  # one for all noises, or one for each
+    channel = jnp.tile(jnp.exp(levels[-channels:]), lin.e.shape[1] // channels)
     H, J = lin.H / channel[:, None], process * lin.J / channel[:, None]
     scaled = Linearised(lin.A, process * lin.B, lin.C, H, J, lin.D / channel[:, None], lin.e / channel)
     f = covariance_filter(scaled, data.w / process, data.Y0, data.P0)
@@ -47,30 +48,50 @@ def _surprise(data: Evidence, levels: Float[Array, " l"]) -> Scalar:
     return q - jnp.dot(g, best) / 2 + f.log_det / 2
 
 
-def estimate_levels(recordings: list[Evidence], process: bool, sensors: bool) -> tuple[float, np.ndarray]:
+_surprise = compiled(_surprise_at)
+
+
+@compiled
+def _surprise_and_slope(levels: Float[Array, " l"], data: Evidence) -> tuple[Scalar, Float[Array, " l"]]:
+    return jax.value_and_grad(lambda levels: _surprise_at(data, levels))(levels)
+
+
+def estimate_levels(
+    recordings: list[Evidence], process: bool, sensors: bool, groups: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
     """Factors on the process noise and on every channel's sd that the evidence asks for (1 where not asked for).
 
-    The recordings share the parameters, but each is allowed its own best ones here: near the optimum these differ by
-    their own uncertainty only.
+    `groups`: 1, or the number of noises for a factor each. The recordings share the parameters, but each is allowed
+    its own best ones here: near the optimum these differ by their own uncertainty only.
     """
     channels = len(recordings[0].seen)
-    chosen = np.concatenate([[process], np.full(channels, sensors)])
-    levels = np.zeros(1 + channels)
+    chosen = np.concatenate([np.full(groups, process), np.full(channels, sensors)])
+    levels = np.zeros(groups + channels)
 
     def cost(x: np.ndarray | float) -> float:
         levels[chosen] = np.clip(x, -_RANGE, _RANGE)
-        total = sum(float(_surprise(r, jnp.asarray(levels))) + float(r.seen @ levels[1:]) for r in recordings)
+        total = sum(float(_surprise(r, jnp.asarray(levels))) + float(r.seen @ levels[groups:]) for r in recordings)
         return total if np.isfinite(total) else 1e300
+
+    def slope(x: np.ndarray) -> tuple[float, np.ndarray]:
+        levels[chosen] = x
+        total, gradient = 0.0, np.zeros(groups + channels)
+        for r in recordings:
+            value, g = _surprise_and_slope(jnp.asarray(levels), r)
+            total += float(value) + float(r.seen @ levels[groups:])
+            gradient += np.asarray(g) + np.concatenate([np.zeros(groups), r.seen])
+        return total, gradient[chosen]
 
     count = int(chosen.sum())
     if count == 1:
         # the bracket reaches down first: a start is more often too careful than too sure
         best = minimize_scalar(cost, bracket=(-1.0, 0.0), method="brent", tol=_CLOSE).x  # pyright: ignore
     elif count:
-        simplex = np.vstack([np.zeros(count), np.log(2.0) * np.eye(count)])
-        options = {"initial_simplex": simplex, "xatol": _CLOSE, "fatol": _CLOSE, "maxiter": 30 * count}
-        best = minimize(cost, np.zeros(count), method="Nelder-Mead", options=options).x
+        # a gradient of 0.1 (a log-likelihood per logarithm of a level) is flat enough
+        options = {"maxiter": 30, "ftol": 1e-9, "gtol": 0.1}
+        bounds = [(-_RANGE, _RANGE)] * count
+        best = minimize(slope, np.zeros(count), jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     else:
         best = np.zeros(0)
     levels[chosen] = np.clip(best, -_RANGE, _RANGE)
-    return float(np.exp(levels[0])), np.exp(levels[1:])
+    return np.exp(levels[0] if groups == 1 else levels[:groups]), np.exp(levels[groups:])

@@ -189,7 +189,8 @@ class Estimator:
         self.problem, self.settings, self.report = problem, settings, report
         self.history: list[Progress] = []
         self.iterate: Iterate | None = None
-        self.process, self.sensor = 1.0, np.ones(problem.samples[0].y.shape[-1])
+        self.process: Any = 1.0
+        self.sensor = np.ones(problem.samples[0].y.shape[-1])
         self.stage = self._used = 0
         self.first_cost = np.inf  # after the first stage, at the levels as given
         self._began = time.perf_counter()
@@ -287,13 +288,12 @@ class Estimator:
             for _ in range(
                 _LEVEL_ROUNDS if last else 1
             ):  # in the last stage in turn with the iteration, until both agree
-                it, changed = self.update_levels(it, linear)
+                it, changed = self.update_levels(stage, it, linear)
                 if not (changed and last):
                     break
                 it, linear, result = self._minimise(stage, it, rough=True)
         stage = stages[-1]
         assert linear is not None
-        slope = jnp.zeros_like(it.z)
         for _ in range(SLOPE_ROUNDS):  # the log-determinant through its slope, until that has settled
             if result != ESTIMATE_RESULTS.successful:
                 break
@@ -307,54 +307,64 @@ class Estimator:
     def _minimise(
         self, stage: Stage, it: Iterate, rough: bool, slope: Array | None = None, linear: _Linear | None = None
     ) -> tuple[Iterate, _Linear, Any]:
-        """Levenberg-Marquardt on J + slope' z, to the end or only roughly."""
+        """Levenberg-Marquardt on J, to the end or only roughly.
+
+        With a slope, on J + log-determinant: the slope (at the start) proposes, the determinant itself decides.
+        """
         s, p = self.settings, self.problem
         lower, upper = jnp.asarray(p.lower), jnp.asarray(p.upper)
-        if slope is None:
-            slope = jnp.zeros_like(it.z)
-        elif slope.any():  # it is that of this place
+        full = slope is not None and bool(slope.any())
+        if full:
             lower, upper = jnp.maximum(lower, it.z - _NEAR), jnp.minimum(upper, it.z + _NEAR)
         damping, alpha, calm = 1e-4 if linear is None else 1e-9, 1.0, 0
-        value = self.cost(stage, it)
+        cost = self.cost(stage, it)
         linear = linear or self.linear(stage, it)
         gains = [_gains(part.lin) for part in linear.parts]
-        self._say(value, 0.0, damping)
+        self._say(cost, 0.0, damping)
         while self._used < s.max_iterations:
             self._used += 1
             low, high = jnp.maximum(lower - it.z, -_TRUST), jnp.minimum(upper - it.z, _TRUST)
-            d = box_step(linear.N, linear.g - slope, low, high, jnp.asarray(damping))
-            new, new_value = self._try(stage, it, linear, gains, d, alpha)
-            gain = value - new_value + float(slope @ (it.z - new.z))
-            accepted = np.isfinite(new_value) and gain >= 0
+            g = linear.g - slope if slope is not None else linear.g
+            d = box_step(linear.N, g, low, high, jnp.asarray(damping))
+            new, new_cost = self._try(stage, it, linear, gains, d, alpha)
+            gain = cost - new_cost
+            ahead = None
+            if full and np.isfinite(new_cost):
+                ahead = self.linear(stage, new)
+                gain += self._log_determinant(linear) - self._log_determinant(ahead)
+            accepted = np.isfinite(gain) and gain >= 0
             moved = alpha * float(jnp.max(jnp.abs(d), initial=0.0))
-            little = max(s.tolerance * abs(value), _LITTLE)
+            little = max(s.tolerance * abs(cost), _LITTLE)
             # half the squared length of the step in posterior standard deviations is what the cost would gain by it
             change = float(d @ linear.N @ d) / 2
             if accepted:
                 # a step that was short and gained nothing ends it at once, one that gained nothing the second time
                 calm = calm + 1 + (change < _LITTLE) if gain < little else 0
-                it, value, self.iterate = new, new_value, new
+                it, cost, self.iterate = new, new_cost, new
                 damping, alpha = max(damping / 10, 1e-9), min(1.0, 2 * alpha)
-                linear = self.linear(stage, it)
+                linear = ahead or self.linear(stage, it)
                 gains = [_gains(part.lin) for part in linear.parts]
             else:
                 # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
                 calm = calm + 1 if change < _LITTLE else calm
                 damping, alpha = min(damping * 10, 1e6), alpha / 2
-            self._say(value, moved, damping)
-            at_ease = accepted and gain < _ROUGH * abs(value) and moved < _TRUST / 2
+            self._say(cost, moved, damping)
+            at_ease = accepted and gain < _ROUGH * abs(cost)
             if calm >= 2 or (rough and (at_ease or alpha < _SHORT)):
                 return it, linear, ESTIMATE_RESULTS.successful
             if alpha < 1e-3:
-                return it, linear, ESTIMATE_RESULTS.no_progress
+                # with a slope: it has been followed as far as it holds
+                return it, linear, ESTIMATE_RESULTS.successful if full else ESTIMATE_RESULTS.no_progress
         return it, linear, ESTIMATE_RESULTS.iteration_limit
 
-    def update_levels(self, it: Iterate, linear: _Linear) -> tuple[Iterate, bool]:
+    def update_levels(self, stage: Stage, it: Iterate, linear: _Linear) -> tuple[Iterate, bool]:
         """Noise levels from the evidence, those that are to be estimated; whether they changed noticeably."""
         if not (self.settings.process or self.settings.sensors):
             return it, False
-        process, sensor = estimate_levels(self._evidence(it, linear), self.settings.process, self.settings.sensors)
-        if np.max(np.abs(np.log([process, *sensor]))) < _SAME_LEVEL:
+        process, sensor = estimate_levels(
+            self._evidence(it, linear), self.settings.process, self.settings.sensors, stage.noise.process.size
+        )
+        if np.max(np.abs(np.log(np.append(sensor, process)))) < _SAME_LEVEL:
             return it, False
         self.process, self.sensor = self.process * process, self.sensor * sensor
         return it._replace(paths=tuple(path._replace(w=path.w / process) for path in it.paths)), True
@@ -373,13 +383,13 @@ class Estimator:
         noise, count = self.noise(stage), it.z.shape[0]
 
         def at(dz: Array) -> float:
-            total = 0.0
+            parts = []
             for part, own, (z, path, samples) in zip(linear.parts, it.own, self._recordings(it), strict=True):
                 rest = self._own_step(part, own, dz) - self._own_step(part, own, 0 * dz)
                 step = jnp.concatenate([dz, rest])
                 there = nudged(stage.model, path, part.lin, part.f, step)
-                total += self._log_determinant(self._part(stage, noise, z + step, there, samples))
-            return total
+                parts.append(self._part(stage, noise, z + step, there, samples))
+            return self._log_determinant(linear._replace(parts=parts))
 
         def along(dz: Array) -> float:
             return (at(_DIFFERENCE * dz) - at(-_DIFFERENCE * dz)) / (2 * _DIFFERENCE)
@@ -392,8 +402,10 @@ class Estimator:
             return jnp.zeros(count)
         return jnp.array([along(row) for row in jnp.eye(count)])
 
-    def _log_determinant(self, part: _Part) -> float:
-        return float(part.f.log_det) / 2 if self.settings.marginal else float(_density(part.lin))
+    def _log_determinant(self, linear: _Linear) -> float:
+        if self.settings.marginal:
+            return sum(float(part.f.log_det) for part in linear.parts) / 2
+        return sum(float(_density(part.lin)) for part in linear.parts)
 
     # --- the result
 

@@ -175,11 +175,11 @@ class Multibody(AbstractResidualModel):
     def tracking_gain(self, x: BodyState, p: Prep, noise: Noise) -> Float[Array, "m n"]:
         """K of w = w_planned + K (planned box-minus actual): dv in full, dq damped with 0.3 / h per step."""
         h = p.engine.params.step
-        scale = self.noise.density * noise.process * jnp.sqrt(h)
+        scale = jnp.reshape(self.noise.density * noise.process * jnp.sqrt(h), (-1, 1))
         nb = self.system.num_bodies
         if self.noise.kind == "bodies":
             mass = jnp.broadcast_to(p.engine.params.mass[:, None, None] * jnp.eye(3), (nb, 3, 3))
-            G = scale * self._body_scale(p)
+            G = scale[0, 0] * self._body_scale(p)
             K = jnp.zeros((nb, 6, 4, nb, 3), dtype=h.dtype)
             for b in range(nb):
                 for part, block in ((0, mass[b]), (1, p.engine.J[b])):

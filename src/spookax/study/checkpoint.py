@@ -25,7 +25,7 @@ def pack_iterate(stage: int, fit: Fit) -> dict[str, np.ndarray]:
     return out
 
 
-def load_iterate(path: Path, setup: Any) -> tuple[int, float, np.ndarray, Iterate]:
+def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, Iterate]:
     """`(stage, factors on its process and sensor levels, iterate)`; a checkpoint of another study is refused."""
     file = path / "checkpoint.npz" if path.is_dir() else path
     if not file.is_file():
@@ -54,5 +54,5 @@ def load_iterate(path: Path, setup: Any) -> tuple[int, float, np.ndarray, Iterat
         paths.append(Trajectory(x, jnp.asarray(data[f"{i}/w"]), jnp.asarray(data[f"{i}/hint"])))
     stage = min(int(data["stage"]), len(setup.stages) - 1)
     given = setup.stages[stage].noise
-    process, sensor = float(data["process"] / given.process), data["sensor"] / np.asarray(given.sensor)
+    process, sensor = data["process"] / np.asarray(given.process), data["sensor"] / np.asarray(given.sensor)
     return stage, process, sensor, Iterate(jnp.asarray(data["z"]), tuple(own), tuple(paths))

@@ -98,7 +98,7 @@ def _estimate(solver: Solver) -> Estimate:
         "runs": runs,
         "noise": {
             "kind": setup.model.noise.kind,
-            "process_density": setup.density * float(fit.noise.process),
+            "process_density": _process_density(setup, fit),
             "process_unit": "N m sqrt(s) or N sqrt(s)",
             "sensors": _sensor_levels(setup, fit),
         },
@@ -129,6 +129,13 @@ def _status(solver: Solver, fit: Fit) -> tuple[str, str]:
             label = {"successful": "converged"}.get(name, name)
             return label, ESTIMATE_RESULTS[getattr(ESTIMATE_RESULTS, name)]
     return "failed", ESTIMATE_RESULTS[result]
+
+
+def _process_density(setup: Setup, fit: Fit) -> float | dict[str, float]:
+    density = setup.density * np.asarray(fit.noise.process)
+    if density.ndim == 0:
+        return float(density)
+    return {name: float(x) for name, x in zip(setup.system.axis_names(), density, strict=True)}
 
 
 def _sensor_levels(setup: Setup, fit: Fit) -> dict[str, list[float]]:

@@ -159,6 +159,7 @@ class ProcessNoise(Strict):
         description="Standard deviation of the impulse per root of a second [N m sqrt(s) or N sqrt(s)]",
     )
     estimate: Switch = Field(default=True, description="Whether it is estimated from the evidence, or kept")
+    each: Switch = Field(default=False, description="Whether every joint has a level of its own, all from one start")
 
 
 class SensorNoise(Strict):

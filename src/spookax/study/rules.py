@@ -52,8 +52,17 @@ def study_rules(data: Any) -> list[Finding]:
         if whole in parameters and _WHOLE_INERTIA.fullmatch(whole):
             message = f"is part of {whole}, which is unknown as a whole"
             found.append(Finding(("parameters", path), None, message, "Keep one of the two."))
+    estimator = _mapping(study.get("estimator"))
+    noise = _mapping(estimator.get("process_noise"))
+    bodies = noise.get("kind") == "bodies"
+    if estimator.get("form") == "residual" and not bodies:
+        message = "the residual form needs noise on every body"
+        found.append(Finding(("estimator", "form"), "residual", message, "Write `process_noise: {kind: bodies}`."))
+    if noise.get("each") is True and bodies:
+        message = "levels of their own are for noise on the joints"
+        found.append(Finding(("estimator", "process_noise", "each"), True, message, "Write `kind: joints`."))
     for key in ("friction_speed", "noise_scale"):
-        stages = _mapping(study.get("estimator")).get(key)
+        stages = estimator.get(key)
         if isinstance(stages, list | tuple):
             found += [_under(("estimator", key), finding) for finding in _stages(stages)]
     return found

@@ -123,7 +123,7 @@ class Solver:
         it = rough.run(it, stages).iterate
         stage = stages[-1]
         for _ in range(_ROUNDS):
-            it, changed = estimator.update_levels(it, estimator.linear(stage, it))
+            it, changed = estimator.update_levels(stage, it, estimator.linear(stage, it))
             if not changed:
                 break
             it = rough.run(it, [Stage(stage.model, estimator.noise(stage))]).iterate

@@ -1,0 +1,1 @@
+"""Times, memory and sensitivity of the package: `python -m benchmarks --list`."""

@@ -1,0 +1,75 @@
+"""`python -m benchmarks [NAME ...]`: each benchmark in a process of its own, so that nothing is compiled before.
+
+Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import platform
+import subprocess
+import sys
+import time
+
+DEFAULT = {
+    "simulation": "rollouts, batches and compile times, beside MuJoCo if that is installed",
+    "gradients": "derivatives of a rollout in both modes",
+    "identification": "the demo's identification and its pieces",
+    "linear_cost": "one linear problem against the number of recordings",
+}
+SWEEPS = {
+    "sensitivity.density": "estimates against the density of the process noise (minutes)",
+    "sensitivity.step": "estimates against the time step (minutes)",
+    "sensitivity.compliance": "estimates against the compliance of the joints (minutes)",
+}
+ALL = DEFAULT | SWEEPS
+
+
+def main() -> int:
+    """Run the benchmarks that the command line names; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times and memory of the package.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks; all but the sweeps when left out")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and stop")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(f"{name:24} {text}" for name, text in ALL.items()))
+        return 0
+    names = [n for name in arguments.names or DEFAULT for n in (SWEEPS if name == "sensitivity" else [name])]
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        parser.error(f"unknown benchmark {', '.join(unknown)}; known: {', '.join([*ALL, 'sensitivity'])}")
+    if len(names) == 1:
+        _run(names[0])
+        return 0
+    statuses = [subprocess.run([sys.executable, "-m", "benchmarks", name], check=False).returncode for name in names]
+    return max(abs(status) for status in statuses)
+
+
+def _run(name: str) -> None:
+    import jax  # not in the process that only starts others
+
+    from .measure import OUT, peak_memory, table
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)
+    module, _, part = name.partition(".")
+    began = time.perf_counter()
+    rows = importlib.import_module(f"benchmarks.{module}").run(*[part] if part else [])
+    seconds, memory = time.perf_counter() - began, peak_memory()
+    print(f"\n{name}\n{table(rows)}\n{seconds:.0f} s, peak memory {memory:.0f} MiB", flush=True)
+    packages = ("spookax", "jax", "jaxlib", "numpy", "equinox")
+    content = {
+        "benchmark": name,
+        "versions": {"python": platform.python_version()} | {p: importlib.metadata.version(p) for p in packages},
+        "device": jax.devices()[0].platform,
+        "seconds": seconds,
+        "peak_memory_mib": memory,
+        "rows": rows,
+    }
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / f"{name}.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The demo's identification: cold, again in the same process, and its pieces."""
+
+import time
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+import spookax as sx
+from spookax._compiled import compiler_options
+from spookax.estimation import Settings, simulator_form
+from spookax.estimation.linearise import before, linearise
+from spookax.estimation.simulator_form import Estimator, Plan, first_state, follow
+from spookax.study.check import sensor_dimensions
+from spookax.study.checkpoint import load_iterate
+from spookax.study.setup import Setup, set_up
+
+from .measure import MIB, OUT, ROOT, CompileClock, Row, compile_clock, peak_memory, row, temporary_memory, timed
+
+STUDY = ROOT / "demo/furuta_study.yaml"
+COMPILED_LIMIT, COLD_LIMIT = 5.0, 30.0  # [s], what the project allows the demo's identification to take
+
+
+def run() -> list[Row]:
+    """Rows of both identifications and of the pieces of one iteration."""
+    study = sx.load_study(STUDY)
+    with compile_clock() as clock:
+        cold = _identify("cold", study, clock)
+        rows, estimate = cold
+        rows.append(row("cold", "peak memory", peak_memory(), "MiB"))
+        again, estimate = _identify("again", study, clock)
+    folder = estimate.save(OUT / "furuta")
+    scene = sx.read_scene(study.scene_path)
+    setup = set_up(study, scene, sx.read_recordings(study, sensor_dimensions(scene)))
+    rows += [*again, *_pieces(setup, *load_iterate(folder, setup))]
+    return [*rows, row("all", "peak memory", peak_memory(), "MiB")]
+
+
+def _identify(case: str, study: Any, clock: CompileClock) -> tuple[list[Row], sx.Estimate]:
+    clock.take()
+    began = time.perf_counter()
+    estimate = sx.identify(study)
+    total = time.perf_counter() - began
+    compiling = clock.take()
+    limit = {"over": COLD_LIMIT, "to": f"limit {COLD_LIMIT:g} s"} if case == "cold" else {}
+    compiled = {"over": COMPILED_LIMIT, "to": f"limit {COMPILED_LIMIT:g} s"}
+    return [
+        row(case, f"identification ({estimate.status})", total, "s", **limit),
+        row(case, "of it tracing and compiling", compiling, "s"),
+        row(case, "of it identifying", total - compiling, "s", **compiled),
+        row(case, "iterations", float(estimate.content["iterations"]), ""),
+    ], estimate
+
+
+def _pieces(setup: Setup, first: int, process: float, sensor: Any, it: Any) -> list[Row]:
+    """The compiled pieces of an iteration, at the estimate."""
+    estimator, stage = Estimator(setup.problem, Settings()), setup.stages[first]
+    estimator.process, estimator.sensor = process, sensor
+    noise = estimator.noise(stage)
+    (path,), (samples,), (own,) = it.paths, setup.problem.samples, it.own
+    z = jnp.concatenate([it.z, own])
+    lin = simulator_form._linearise(stage.model, z, noise, path, samples)
+    P0, Y0 = first_state(stage.model, z, path, setup.problem.initial_sd)
+    plan = Plan(before(path.x), path.w, simulator_form._gains(lin))
+    case = f"{path.w.shape[0]} steps"
+    whole = timed(lambda: estimator.linear(stage, it))
+    pieces = {
+        "linearisation": lambda: simulator_form._linearise(stage.model, z, noise, path, samples),
+        "filter with parameter columns": lambda: simulator_form._filter(lin, path.w, Y0, P0),
+        "gains of the feedback": lambda: simulator_form._gains(lin),
+        "tracking rollout": lambda: follow(stage.model, z, noise, plan, samples.u, path.hint[0]),
+    }
+    rows = [row(case, "one linear problem", whole.best * 1e3, "ms", median=whole.median * 1e3)]
+    for name, call in pieces.items():
+        times = timed(call)
+        share = {"over": whole.best * 1e3, "to": "one linear problem"}
+        rows.append(row(case, name, times.best * 1e3, "ms", median=times.median * 1e3, **share))
+    began = time.perf_counter()
+    jitted: Any = eqx.filter_jit(linearise, compiler_options=compiler_options())  # pyright: ignore[reportCallIssue]
+    compiled = jitted.lower(stage.model, z, noise, path, samples).compile()
+    rows.append(row(case, "compile linearisation", time.perf_counter() - began, "s"))
+    temporary = temporary_memory(compiled.compiled)
+    if temporary is not None:
+        rows.append(row(case, "temporary memory of the linearisation", temporary / MIB, "MiB"))
+    return rows

@@ -1,0 +1,504 @@
+"""Sweeps, noise levels and the simulator form on linear models: textbook recursions and dense algebra in numpy."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from estimation.linear_model import (
+    AMOUNT,
+    DAMPING,
+    MASS,
+    NOISE,
+    SENSOR_SD,
+    STIFFNESS,
+    H,
+    LinearModel,
+    Masses,
+    recording,
+)
+from scipy.optimize import minimize
+
+from spookax._results import ESTIMATE_RESULTS
+from spookax.estimation import (
+    Linearised,
+    Problem,
+    Settings,
+    Stage,
+    adjoint_smoother,
+    covariance_filter,
+    fit,
+    linearise,
+)
+from spookax.estimation.levels import Evidence, estimate_levels
+from spookax.estimation.linearise import Path, before
+from spookax.estimation.problem import Iterate
+from spookax.estimation.sweeps import feedback_gains, reduced, smoothed_covariance
+from spookax.protocol import AbstractModel, Noise, Samples
+
+pytestmark = pytest.mark.timeout(300)
+
+MODEL = LinearModel()
+FORCE = np.array([1.5, -0.7])
+STEPS = 30
+close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-11)
+
+# ---------------------------------------------------------------------------------------------------------------
+# one linearisation, and what dense algebra makes of it
+
+
+def simulated(model: AbstractModel, x: Masses, z: np.ndarray, u: jax.Array, w: jax.Array, noise: Noise = NOISE) -> Path:
+    """A trajectory of the simulator, by the textbook loop."""
+
+    def body(x, step):
+        x1, _ = model.step(x, jnp.asarray(z), *step, noise, jnp.zeros(0))
+        return x1, x1
+
+    start = jax.tree.map(jnp.asarray, x)
+    _, states = jax.lax.scan(body, start, (u, w))
+    return Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states), w, jnp.zeros((len(u), 0)))
+
+
+class Sweep:
+    """A linearisation along some trajectory, with a prior of x_0 that leans on the parameters."""
+
+    def __init__(self, rng: np.random.Generator, steps: int = STEPS):
+        self.samples, _ = recording(rng, steps, FORCE, 0.2)
+        path = simulated(MODEL, Masses(np.ones(2), np.zeros(2)), np.zeros(3), self.samples.u, rng.normal(size=(steps, 2)))
+        self.w, self.path = path.w, path
+        self.lin = linearise(MODEL, jnp.zeros(3), NOISE, path, self.samples)
+        root = rng.normal(size=(4, 4))
+        self.P0 = jnp.asarray(root @ root.T + 0.1 * np.eye(4))
+        self.Y0 = jnp.asarray(rng.normal(size=(4, 3)))
+        self.filtered = covariance_filter(self.lin, self.w, self.Y0, self.P0)
+
+
+@pytest.fixture
+def sweep(rng) -> Sweep:
+    return Sweep(rng)
+
+
+def numpied(lin: Linearised) -> Linearised:
+    return Linearised(*(np.asarray(a) for a in lin))
+
+
+def dense(sweep: Sweep, first: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Residuals R X + c in X = (dx_first, dw_first ..., dz), and the states as maps of X: dx_k = M_k X."""
+    lin, w = numpied(Linearised(*(a[first:] for a in sweep.lin))), np.asarray(sweep.w)[first:]
+    (steps, n, m), p = lin.B.shape, lin.C.shape[2]
+    total = n + steps * m + p
+    unit = np.eye(total)
+    dw, dz = unit[n:-p].reshape(steps, m, total), unit[-p:]
+    white = np.linalg.inv(np.linalg.cholesky(sweep.P0))
+    rows, c, maps = [white @ (unit[:n] - np.asarray(sweep.Y0) @ dz)], [np.zeros(n)], [unit[:n]]
+    for k in range(steps):
+        rows += [dw[k], -lin.H[k] @ maps[k] - lin.J[k] @ dw[k] - lin.D[k] @ dz]
+        c += [w[k], lin.e[k]]
+        maps.append(lin.A[k] @ maps[k] + lin.B[k] @ dw[k] + lin.C[k] @ dz)
+    return np.vstack(rows), np.concatenate(c), np.array(maps)
+
+
+def test_a_sweep_is_the_rauch_tung_striebel_smoother(sweep):
+    """Written out for xi_k = (dx_k, dw_k), so that readings in the middle of a step need nothing special."""
+    lin, w = numpied(sweep.lin), np.asarray(sweep.w)
+    mean = np.concatenate([np.zeros(4), -w[0]])
+    P = np.zeros((6, 6))
+    P[:4, :4], P[4:, 4:] = sweep.P0, np.eye(2)
+    filtered, predicted, steps = [], [], []
+    for k in range(STEPS):
+        C = np.hstack([lin.H[k], lin.J[k]])
+        predicted.append((mean, P))
+        gain = P @ C.T @ np.linalg.inv(C @ P @ C.T + np.eye(3))
+        mean, P = mean + gain @ (lin.e[k] - C @ mean), P - gain @ C @ P
+        filtered.append((mean, P))
+        if k + 1 < STEPS:
+            steps.append(np.vstack([np.hstack([lin.A[k], lin.B[k]]), np.zeros((2, 6))]))
+            mean, P = steps[k] @ mean, steps[k] @ P @ steps[k].T
+            mean[4:], P[4:, 4:] = -w[k + 1], np.eye(2)
+    smoothed = [filtered[-1]]
+    for k in reversed(range(STEPS - 1)):
+        (mean, P), (ahead, P_ahead) = filtered[k], predicted[k + 1]
+        gain = P @ steps[k].T @ np.linalg.inv(P_ahead)
+        later, P_later = smoothed[0]
+        smoothed.insert(0, (mean + gain @ (later - ahead), P + gain @ (P_later - P_ahead) @ gain.T))
+
+    dx, new_w = adjoint_smoother(sweep.lin, sweep.w, sweep.filtered, jnp.zeros(3))
+    close(dx, [mean[:4] for mean, _ in smoothed])
+    close(new_w, w + [mean[4:] for mean, _ in smoothed])
+    covariance = smoothed_covariance(sweep.lin, sweep.filtered, jnp.zeros((3, 3)))
+    close(covariance, [P[:4, :4] for _, P in smoothed])
+    close(sweep.filtered.P, [P[:4, :4] for _, P in predicted])
+
+
+def test_the_reduced_problem_is_dense_joint_least_squares(sweep, rng):
+    R, c, maps = dense(sweep)
+    normal, right = R.T @ R, -R.T @ c
+    states = np.linalg.solve(normal[:-3, :-3], np.column_stack([normal[:-3, -3:], right[:-3]]))
+    N, g, q = reduced(sweep.filtered)
+    close(N, normal[-3:, -3:] - normal[-3:, :-3] @ states[:, :-1])
+    close(g, right[-3:] - normal[-3:, :-3] @ states[:, -1])
+    at_zero = np.append(states[:, -1], np.zeros(3))
+    close(q, np.sum((R @ at_zero + c) ** 2) / 2)
+
+    # with a prior of the parameters
+    weight = rng.uniform(0.5, 2.0, size=3)
+    R, c = np.vstack([R, np.hstack([np.zeros((3, R.shape[1] - 3)), np.diag(weight)])]), np.append(c, np.zeros(3))
+    best, P = np.linalg.lstsq(R, -c, rcond=None)[0], np.linalg.inv(R.T @ R)
+    dz = jnp.linalg.solve(N + jnp.diag(weight**2), g)
+    cov_z = jnp.linalg.inv(N + jnp.diag(weight**2))
+    close(dz, best[-3:])
+    close(cov_z, P[-3:, -3:])
+    dx, new_w = adjoint_smoother(sweep.lin, sweep.w, sweep.filtered, dz)
+    close(dx, maps[:-1] @ best)
+    close(new_w - sweep.w, best[4:-3].reshape(-1, 2))
+    covariance = smoothed_covariance(sweep.lin, sweep.filtered, cov_z)
+    close(covariance, maps[:-1] @ P @ np.swapaxes(maps[:-1], 1, 2))
+
+
+def test_sum_of_log_determinants_is_that_of_the_readings(sweep):
+    R, _, _ = dense(sweep)
+    readings = R[4:].reshape(STEPS, 5, -1)[:, 2:].reshape(3 * STEPS, -1)[:, :-3]
+    prior = np.eye(readings.shape[1])
+    prior[:4, :4] = sweep.P0
+    close(sweep.filtered.log_det, np.linalg.slogdet(readings @ prior @ readings.T + np.eye(3 * STEPS))[1])
+
+
+def test_information_form_says_the_same(sweep):
+    """Normal equations in (x_k, z), carried forward by eliminating w_k."""
+    lin, w = numpied(sweep.lin), np.asarray(sweep.w)
+    lean = np.hstack([np.eye(4), -np.asarray(sweep.Y0)])
+    info, vector = lean.T @ np.linalg.solve(sweep.P0, lean), np.zeros(7)
+    for k in range(STEPS):
+        P = np.linalg.inv(info[:4, :4])
+        close(sweep.filtered.P[k], P, rtol=1e-8)
+        close(sweep.filtered.m[k], P @ vector[:4], rtol=1e-8)
+        close(sweep.filtered.Y[k], -P @ info[:4, 4:], rtol=1e-8)
+        reading = np.hstack([lin.H[k], lin.D[k], lin.J[k]])
+        wide = reading.T @ reading + np.diag([0.0] * 7 + [1.0] * 2)
+        wide[:7, :7] += info
+        right = np.append(vector, -w[k]) + reading.T @ lin.e[k]
+        back = np.eye(9)  # (x_k, z, w_k) of (x_k+1, z, w_k)
+        back[:4] = np.linalg.solve(lin.A[k], np.hstack([np.eye(4), -lin.C[k], -lin.B[k]]))
+        wide, right = back.T @ wide @ back, back.T @ right
+        out = np.linalg.solve(wide[7:, 7:], np.column_stack([wide[7:, :7], right[7:]]))
+        info, vector = wide[:7, :7] - wide[:7, 7:] @ out[:, :-1], right[:7] - wide[:7, 7:] @ out[:, -1]
+    out = np.linalg.solve(info[:4, :4], np.column_stack([info[:4, 4:], vector[:4]]))
+    N, g, _ = reduced(sweep.filtered)
+    close(N, info[4:, 4:] - info[4:, :4] @ out[:, :-1], rtol=1e-8)
+    close(g, vector[4:] - info[4:, :4] @ out[:, -1], rtol=1e-8)
+
+
+def test_feedback_is_the_best_answer_to_a_departure(sweep, rng):
+    """From the optimal plan: what dense least squares changes in the noise that remains, for x_k off by delta."""
+    R, c, maps = dense(sweep)
+    plan = np.linalg.lstsq(R, -c, rcond=None)[0]
+    gains = feedback_gains(sweep.lin)
+    assert np.max(np.abs(gains)) > 1.0
+    for k in (0, 3, 10, 20, STEPS - 2, STEPS - 1):
+        tail, c_tail, _ = dense(sweep, k)
+        tail, c_tail = tail[4:], c_tail[4:]  # x_k is what it is
+        delta = rng.normal(size=4)
+        there = np.concatenate([maps[k] @ plan + delta, plan[4 + 2 * k :]])
+        change = np.linalg.lstsq(tail[:, 4:-3], -(tail @ there + c_tail), rcond=None)[0]
+        close(gains[k] @ -delta, change[:2], rtol=1e-8)
+
+
+def test_what_was_not_seen_does_not_matter(sweep):
+    missing = sweep.samples.seen == 0
+    assert 0.1 < np.mean(missing) < 0.4
+    strange = sweep.samples._replace(y=jnp.where(missing, jnp.nan, sweep.samples.y))
+    lin = linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, strange)
+    for a, b in zip(lin, sweep.lin, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert np.all(np.asarray(lin.H)[missing[:, 0]] == 0)
+    # rows that are not there at all: gains from the channels of one step and no other
+    alone = sweep.samples._replace(seen=jnp.zeros_like(sweep.samples.seen).at[10].set(1.0))
+    gains = feedback_gains(linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone))
+    assert np.all(np.asarray(gains[11:]) == 0)
+    short = Linearised(*(a[:11] for a in linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone)))
+    close(gains[:11], feedback_gains(short))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# noise levels
+
+LONG = 1500
+ONES = np.ones(4)
+
+
+def noisy(rng: np.random.Generator, factors: np.ndarray) -> Samples:
+    """A long recording whose noise is `factors` times what is assumed (process, sensors)."""
+    u, s = jnp.asarray(rng.normal(size=(LONG, 2))), jnp.asarray(rng.uniform(size=(LONG, 1)))
+    z = np.append(FORCE, 0.2)
+    path = simulated(MODEL, Masses(np.zeros(2), np.zeros(2)), z, u, factors[0] * rng.normal(size=(LONG, 2)))
+    after = jax.tree.map(lambda a: a[1:], path.x)
+    y = jax.vmap(lambda x, x1, s: MODEL.observe(x, x1, jnp.asarray(z), s[0]))(before(path.x), after, s)
+    y = y + factors[1:] * SENSOR_SD * rng.normal(size=(LONG, 3))
+    seen = (rng.uniform(size=(LONG, 1, 3)) < 0.75).astype(float)
+    return Samples(u, y[:, None], s, jnp.asarray(seen))
+
+
+@jax.jit
+def surprise(samples: Samples, levels: jax.Array) -> jax.Array:
+    """-log likelihood at logs of the factors: a Kalman filter for (q, v, w, z) that takes one reading at a time."""
+    factor = jnp.exp(levels)
+    S = np.linalg.inv(MASS + H * DAMPING)
+    rate = jnp.concatenate([-H * S @ STIFFNESS, S @ MASS, AMOUNT * factor[0] * S], axis=1)
+    rate = jnp.concatenate([rate, H * S, jnp.zeros((2, 1))], axis=1)  # v+ of (q, v, w, z), but for the input
+    eye = jnp.eye(9)
+    step = jnp.concatenate([eye[:2] + H * rate, rate, jnp.zeros((2, 9)), eye[6:]])
+
+    def body(carry, row):
+        m, P, total = carry
+        u, y, s, seen = row
+        push = H * S @ u
+        after = jnp.concatenate([eye[:2] + s * H * rate, (0.5 - s) * eye[2:3] + (0.5 + s) * rate[:1]])
+        C = after + jnp.zeros((3, 9)).at[0, 8].set(1.0)
+        known = jnp.concatenate([s * H * push, (0.5 + s) * push[:1]])
+        for i in range(3):
+            F = C[i] @ P @ C[i] + (factor[1 + i] * SENSOR_SD[i]) ** 2
+            nu, gain = y[i] - known[i] - C[i] @ m, seen[i] * P @ C[i] / F
+            m, P = m + gain * nu, P - jnp.outer(gain, C[i] @ P)
+            total = total + seen[i] * (nu**2 / F + jnp.log(F)) / 2
+        m = step @ m + jnp.concatenate([H * push, push, jnp.zeros(5)])
+        P = step @ P @ step.T + jnp.diag(jnp.array([0.0] * 4 + [1.0] * 2 + [0.0] * 3))
+        return (m, P, total), None
+
+    P = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0, 1.0, 1.0, 1e6, 1e6, 1e6]))
+    rows = (samples.u, samples.y[:, 0], samples.s[:, 0], samples.seen[:, 0])
+    return jax.lax.scan(body, (jnp.zeros(9), P, 0.0), rows)[0][2]
+
+
+def evidence(samples: Samples) -> Evidence:
+    """As the estimator hands it over, from a trajectory of the wrong parameters and without noise."""
+    path = simulated(MODEL, Masses(np.zeros(2), np.zeros(2)), np.zeros(3), samples.u, jnp.zeros((LONG, 2)))
+    lin = linearise(MODEL, jnp.zeros(3), NOISE, path, samples)
+    P0 = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0]))
+    seen = np.asarray(samples.seen).sum(axis=(0, 1))
+    return Evidence(lin, path.w, jnp.zeros((4, 3)), P0, jnp.full(3, 1e-3), jnp.zeros(3), seen)
+
+
+SEARCH = 0.05  # what the search for the levels settles for
+
+
+@pytest.mark.parametrize(
+    ("process", "sensors", "factors"),
+    [
+        (True, False, [3.0, 1.0, 1.0, 1.0]),
+        (True, False, [0.1, 1.0, 1.0, 1.0]),
+        (False, True, [1.0, 0.5, 2.0, 1.0]),
+        (True, True, [0.5, 1.5, 0.7, 3.0]),
+    ],
+)
+def test_noise_levels_are_found_within_their_sampling_error(rng, process, sensors, factors):
+    factors = np.array(factors)
+    data = [noisy(rng, factors) for _ in range(2)]
+    found = np.append(*estimate_levels([evidence(samples) for samples in data], process, sensors))
+    free = np.array([process, sensors, sensors, sensors])
+    np.testing.assert_array_equal(found[~free], ONES[~free])
+    truth = jnp.log(jnp.asarray(factors))
+    gradient = sum(np.asarray(jax.grad(surprise, 1)(samples, truth)) for samples in data)[free]
+    hessian = sum(np.asarray(jax.hessian(surprise, 1)(samples, truth)) for samples in data)[np.ix_(free, free)]
+    sd = np.sqrt(np.diag(np.linalg.inv(hessian)))
+    error = np.log(found / factors)[free]
+    print("NUM", error, sd, error + np.linalg.solve(hessian, gradient))
+    assert np.all(sd < 0.15)
+    assert np.all(np.abs(error) < 3 * sd + SEARCH)
+    # the most likely levels, by a Newton step from the truth
+    assert np.all(np.abs(error + np.linalg.solve(hessian, gradient)) < sd + SEARCH)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# the iteration on the same model: two recordings with their own first states and offsets share the forces
+
+WEIGHT, PRIOR, OWN_WEIGHT = np.array([0.3, 0.1]), np.array([1.0, 0.5]), np.array([2.0])
+OWN = 4 + 2 * STEPS + 1  # unknowns of one recording: x_0, noises, offset
+
+
+def linear_rows(samples: Samples, unknowns: jax.Array) -> jax.Array:
+    """All whitened residuals of a recording at (x_0, w, own offset, forces), by simulation."""
+    w, z = unknowns[4 : OWN - 1].reshape(-1, 2), jnp.roll(unknowns[OWN - 1 :], -1)
+    path = simulated(MODEL, Masses(unknowns[:2], unknowns[2:4]), z, samples.u, w)
+    after = jax.tree.map(lambda a: a[1:], path.x)
+    readings = jax.vmap(lambda x, x1, s: MODEL.observe(x, x1, z, s[0]))(before(path.x), after, samples.s)
+    e = (samples.seen * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
+    return jnp.concatenate([unknowns[4 : OWN - 1], e, OWN_WEIGHT * z[2:]])
+
+
+def all_rows(data: list[Samples]) -> tuple[np.ndarray, np.ndarray]:
+    """(R, c) of the residuals R X + c of both recordings; forces last."""
+    rows, at, zero = [], [], jnp.zeros(OWN + 2)
+    for i, samples in enumerate(data):
+        part = np.asarray(jax.jacfwd(functools.partial(linear_rows, samples))(zero))
+        wide = np.zeros((part.shape[0], 2 * OWN + 2))
+        wide[:, i * OWN : (i + 1) * OWN], wide[:, 2 * OWN :] = part[:, :OWN], part[:, OWN:]
+        rows.append(wide)
+        at.append(np.asarray(linear_rows(samples, zero)))
+    rows.append(np.hstack([np.zeros((2, 2 * OWN)), np.diag(WEIGHT)]))
+    return np.vstack(rows), np.concatenate([*at, -WEIGHT * PRIOR])
+
+
+@pytest.mark.parametrize("marginal", [True, False])
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [((-np.inf, -np.inf), (np.inf, np.inf)), ((-np.inf, -np.inf), (0.5, np.inf)), ((-np.inf, 0.0), (np.inf, 1.0))],
+)
+def test_the_iteration_ends_at_dense_least_squares(rng, marginal, lower, upper):
+    """Determinants do not depend on parameters that enter linearly. A bound that cuts the optimum off is met."""
+    lower, upper = np.array(lower), np.array(upper)
+    data = [recording(rng, STEPS, FORCE, offset)[0] for offset in (0.2, -0.3)]
+    problem = Problem(
+        samples=tuple(data),
+        z0=np.full(2, 0.1),
+        prior=PRIOR,
+        weight=WEIGHT,
+        lower=lower,
+        upper=upper,
+        own_weight=OWN_WEIGHT,
+        initial_sd=1e4,
+    )
+    z0, rest = jnp.full(2, 0.1), Masses(np.zeros(2), np.zeros(2))
+    paths = tuple(simulated(MODEL, rest, np.append(z0, 0.0), samples.u, jnp.zeros((STEPS, 2))) for samples in data)
+    start = Iterate(z0, (jnp.zeros(1), jnp.zeros(1)), paths)
+    found = fit(problem, [Stage(MODEL, NOISE)], start, Settings(tolerance=1e-13, marginal=marginal))
+    assert found.result == ESTIMATE_RESULTS.successful
+
+    R, c = all_rows(data)
+    z = np.linalg.lstsq(R, -c, rcond=None)[0][-2:]
+    held = (z < lower) | (z > upper)
+    assert held.sum() == np.isfinite(np.append(lower, upper)).any()
+    at = np.where(held, np.clip(z, lower, upper), 0.0)
+    free = np.append(np.ones(2 * OWN, dtype=bool), ~held)
+    c = c + R[:, 2 * OWN :] @ at
+    best = np.zeros(2 * OWN + 2)
+    best[free] = np.linalg.lstsq(R[:, free], -c, rcond=None)[0]
+    P = np.zeros((2 * OWN + 2,) * 2)
+    P[np.ix_(free, free)] = np.linalg.inv(R[:, free].T @ R[:, free])
+
+    tight = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-8)
+    tight(found.iterate.z, best[-2:] + at)
+    np.testing.assert_array_equal(np.asarray(found.iterate.z)[held], at[held])
+    assert np.all(found.covariance[held] == 0)
+    assert np.all(found.covariance[:, held] == 0)
+    tight(found.covariance, P[-2:, -2:])
+    tight(found.cost, np.sum((R @ best + c) ** 2) / 2)
+    for i, (own, path, variance) in enumerate(
+        zip(found.iterate.own, found.iterate.paths, found.own_covariance, strict=True)
+    ):
+        mine = best[i * OWN : (i + 1) * OWN]
+        tight(np.concatenate([path.x.q[0], path.x.v[0], path.w.reshape(-1), own]), mine)
+        last = (i + 1) * OWN - 1
+        tight(variance, P[last : last + 1, last : last + 1])
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# a mass with a damper: unknown where it matters for the determinants
+
+COUNT, TRUE = 60, np.log([2.0, 3.0])
+SENSOR = 0.02
+SLIDE_NOISE = Noise(jnp.asarray(1.0), jnp.array([SENSOR]))
+
+
+class Slide(AbstractModel):
+    """z = (log mass, log damping) of a mass under a known force and impulses; its position is read."""
+
+    tangent_size: int = eqx.field(static=True, default=2)
+    noise_size: int = eqx.field(static=True, default=1)
+    num_channels: int = eqx.field(static=True, default=1)
+
+    def prepare(self, z):
+        return jnp.exp(z)
+
+    def step(self, x, p, u, w, noise, hint):
+        v = (p[0] * x.v + H * u + AMOUNT * noise.process * w) / (p[0] + H * p[1])
+        return Masses(x.q + H * v, v), hint
+
+    def replay(self, x, p, u, w, noise, hint):
+        return self.step(x, p, u, w, noise, hint)[0]
+
+    def observe(self, x, x1, p, s):
+        return x.q + s * H * x1.v
+
+    def difference(self, y, predicted):
+        return y - predicted
+
+    def start(self, x, p):
+        return x
+
+    def retract(self, x, d):
+        return Masses(x.q + d[:1], x.v + d[1:])
+
+    def local(self, x1, x0):
+        return jnp.concatenate([x1.q - x0.q, x1.v - x0.v])
+
+    def tracking_gain(self, x, p, noise):
+        raise NotImplementedError
+
+
+SLIDE = Slide()
+
+
+def slide_data(rng: np.random.Generator, z: np.ndarray = TRUE) -> Samples:
+    u = jnp.asarray(20 * np.sin(0.7 * np.arange(COUNT))[:, None])
+    s = jnp.asarray(rng.uniform(size=(COUNT, 1)))
+    path = simulated(SLIDE, Masses(np.ones(1), np.zeros(1)), np.exp(z), u, jnp.asarray(rng.normal(size=(COUNT, 1))))
+    after = jax.tree.map(lambda a: a[1:], path.x)
+    y = jax.vmap(lambda x, x1, s: SLIDE.observe(x, x1, None, s))(before(path.x), after, s[:, 0])
+    y = y + SENSOR * rng.normal(size=y.shape)
+    return Samples(u, y[:, None], s, jnp.ones((COUNT, 1, 1)))
+
+
+def slide_surprise(samples: Samples, marginal: bool, z: np.ndarray) -> float:
+    """-log density of the readings with a flat prior of x_0, or the joint density at its largest, from all at once."""
+    m, c = np.exp(z)
+    u, s, y = np.asarray(samples.u)[:, 0], np.asarray(samples.s)[:, 0], np.asarray(samples.y)[:, 0, 0]
+    decay = m / (m + H * c)
+    lag = np.arange(COUNT)[:, None] - np.arange(COUNT)
+    velocity = np.tril(decay ** np.maximum(lag, 0)) / (m + H * c)  # v_k+1 of impulses
+    earlier = H * np.vstack([np.zeros(COUNT), np.cumsum(velocity, axis=0)[:-1]])
+    position = earlier + s[:, None] * H * velocity  # readings of impulses
+    coast = decay ** (np.arange(COUNT) + 1)
+    first = np.column_stack([np.ones(COUNT), H * (np.append(0.0, np.cumsum(coast)[:-1]) + s * coast)])
+    S = AMOUNT**2 * position @ position.T + SENSOR**2 * np.eye(COUNT)
+    rest = y - position @ (H * u)
+    weighed = np.linalg.solve(S, np.column_stack([first, rest]))
+    information = first.T @ weighed[:, :2]
+    x0 = np.linalg.solve(information, weighed[:, :2].T @ rest)
+    cost = (rest - first @ x0) @ np.linalg.solve(S, rest - first @ x0) / 2
+    if marginal:
+        return cost + np.linalg.slogdet(S)[1] / 2 + np.linalg.slogdet(information)[1] / 2
+    return cost + COUNT * np.log(AMOUNT / (m + H * c))
+
+
+@pytest.mark.parametrize("marginal", [True, False])
+@pytest.mark.parametrize("recordings", [1, 3])
+def test_determinants_of_a_mass_count(rng, marginal, recordings):
+    """The estimate is the most likely one, by a search over the exact likelihood; least squares alone is elsewhere."""
+    data = [slide_data(rng) for _ in range(recordings)]
+    z0, none = np.log([1.0, 1.0]), np.zeros(2)
+    paths = tuple(
+        simulated(SLIDE, Masses(np.zeros(1), np.zeros(1)), np.exp(z0), samples.u, jnp.zeros((COUNT, 1)))
+        for samples in data
+    )
+    problem = Problem(tuple(data), z0, none, none, np.full(2, -np.inf), np.full(2, np.inf), np.zeros(0), 1e3)
+    start = Iterate(jnp.asarray(z0), (jnp.zeros(0),) * recordings, paths)
+    found = fit(problem, [Stage(SLIDE, SLIDE_NOISE)], start, Settings(tolerance=1e-9, marginal=marginal))
+    assert found.result == ESTIMATE_RESULTS.successful
+    sd = np.sqrt(np.diag(found.covariance))
+
+    def total(z: np.ndarray, counted: bool) -> float:
+        value = sum(slide_surprise(samples, marginal, z) for samples in data)
+        return value - (0 if counted else recordings * COUNT * np.log(AMOUNT / (np.exp(z[0]) + H * np.exp(z[1]))))
+
+    options = {"xatol": 1e-7, "fatol": 1e-10, "maxiter": 2000}
+    best = minimize(lambda z: total(z, True), TRUE, method="Nelder-Mead", options=options).x
+    error = np.abs(np.asarray(found.iterate.z) - best) / sd
+    print("NUM", error, sd, found.iterations)
+    assert np.all(error < 1e-3), error
+    if marginal:
+        assert np.all(np.abs(best - TRUE) < 3 * sd)
+    else:  # where the cost alone is least
+        bare = minimize(lambda z: total(z, False), TRUE, method="Nelder-Mead", options=options).x
+        assert np.max(np.abs(bare - best) / sd) > 0.1
