@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 import spookax as sx
@@ -25,22 +26,22 @@ def run() -> list[Row]:
     """Rows of both identifications and of the pieces of one iteration."""
     study = sx.load_study(STUDY)
     with compile_clock() as clock:
-        cold = _identify("cold", study, clock)
-        rows, estimate = cold
+        rows, _ = _identify("cold", study, clock)
         rows.append(row("cold", "peak memory", peak_memory(), "MiB"))
         again, estimate = _identify("again", study, clock)
     folder = estimate.save(OUT / "furuta")
     scene = sx.read_scene(study.scene_path)
     setup = set_up(study, scene, sx.read_recordings(study, sensor_dimensions(scene)))
-    rows += [*again, *_pieces(setup, *load_iterate(folder, setup))]
+    first, process, sensor, it = load_iterate(folder, setup)
+    rows += [*again, *_pieces(setup, first, process, sensor, it)]
     return [*rows, row("all", "peak memory", peak_memory(), "MiB")]
 
 
 def _identify(case: str, study: Any, clock: CompileClock) -> tuple[list[Row], sx.Estimate]:
     clock.take()
-    began = time.perf_counter()
+    began, processor = time.perf_counter(), time.process_time()
     estimate = sx.identify(study)
-    total = time.perf_counter() - began
+    total, processor = time.perf_counter() - began, time.process_time() - processor
     compiling = clock.take()
     limit = {"over": COLD_LIMIT, "to": f"limit {COLD_LIMIT:g} s"} if case == "cold" else {}
     compiled = {"over": COMPILED_LIMIT, "to": f"limit {COMPILED_LIMIT:g} s"}
@@ -48,11 +49,12 @@ def _identify(case: str, study: Any, clock: CompileClock) -> tuple[list[Row], sx
         row(case, f"identification ({estimate.status})", total, "s", **limit),
         row(case, "of it tracing and compiling", compiling, "s"),
         row(case, "of it identifying", total - compiling, "s", **compiled),
+        row(case, "processor time of all threads", processor, "s"),
         row(case, "iterations", float(estimate.content["iterations"]), ""),
     ], estimate
 
 
-def _pieces(setup: Setup, first: int, process: float, sensor: Any, it: Any) -> list[Row]:
+def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> list[Row]:
     """The compiled pieces of an iteration, at the estimate."""
     estimator, stage = Estimator(setup.problem, Settings()), setup.stages[first]
     estimator.process, estimator.sensor = process, sensor
@@ -75,6 +77,7 @@ def _pieces(setup: Setup, first: int, process: float, sensor: Any, it: Any) -> l
         times = timed(call)
         share = {"over": whole.best * 1e3, "to": "one linear problem"}
         rows.append(row(case, name, times.best * 1e3, "ms", median=times.median * 1e3, **share))
+    jax.clear_caches()
     began = time.perf_counter()
     jitted: Any = eqx.filter_jit(linearise, compiler_options=compiler_options())  # pyright: ignore[reportCallIssue]
     compiled = jitted.lower(stage.model, z, noise, path, samples).compile()

@@ -21,11 +21,11 @@ MIB = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """Repetitions of one call: best and median of the wall time [s], and processor time over wall time."""
+    """Repetitions of one call: best and median of the wall time, least processor time of all threads [s]."""
 
     best: float
     median: float
-    cores: float
+    processor: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +41,14 @@ def timed(call: Callable[[], Any], budget: float = 2.0, least: int = 5, most: in
     """Repeat a call that is compiled already, for about `budget` seconds; the first one does not count."""
     jax.block_until_ready(call())
     walls: list[float] = []
-    began, processor = time.perf_counter(), time.process_time()
+    processors: list[float] = []
+    began = time.perf_counter()
     while len(walls) < least or (len(walls) < most and time.perf_counter() - began < budget):
-        started = time.perf_counter()
+        started, processor = time.perf_counter(), time.process_time()
         jax.block_until_ready(call())
         walls.append(time.perf_counter() - started)
-    cores = (time.process_time() - processor) / (time.perf_counter() - began)
-    return Times(min(walls), statistics.median(walls), cores)
+        processors.append(time.process_time() - processor)
+    return Times(min(walls), statistics.median(walls), min(processors))
 
 
 def compile_now(function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None) -> Compiled:

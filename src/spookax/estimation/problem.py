@@ -42,12 +42,14 @@ class Settings:
     """Numbers of the iteration.
 
     `marginal`: whether the states are integrated out; else the states of largest density are estimated beside the
-    parameters. `process`, `sensors`: whether these noise levels are estimated from the evidence after every stage.
+    parameters. `determinant`: whether the log-determinant of either is part of the objective. `process`, `sensors`:
+    whether these noise levels are estimated from the evidence after every stage.
     """
 
     max_iterations: int = 60
     tolerance: float = 1e-6  # relative decrease of the cost that counts as none, twice in a row (or 0.1 in nats)
     marginal: bool = True
+    determinant: bool = True
     process: bool = False
     sensors: bool = False
 

@@ -116,12 +116,14 @@ class ResidualEstimator:
         self.problem, self.settings, self.report = problem, settings, report
         self.history: list[Progress] = []
         self.iterate: Iterate | None = None
+        self.stage = 0
         self._began = time.perf_counter()
 
     def run(self, it: Iterate, stages: Sequence[Stage]) -> ResidualFit:
         """All stages in turn; the last one to convergence. `it` holds trajectories of the simulator."""
         here, result, used = None, ESTIMATE_RESULTS.successful, 0
         for number, stage in enumerate(stages):
+            self.stage = number
             here = self._read_back(stage, it)
             here, result, used = self._stage(number, stage, here, number == len(stages) - 1, used)
             it = here.iterate()
@@ -221,7 +223,7 @@ class ResidualEstimator:
             if small_steps > last or (small_steps and _promise(reduced.N, g, low, high) < tolerance):
                 moved = here.z - since
                 settled = rounds > 0 and float(moved @ reduced.N @ moved) < SAME_SLOPE**2
-                if not last or settled or rounds == SLOPE_ROUNDS:
+                if not last or not s.determinant or settled or rounds == SLOPE_ROUNDS:
                     return here, ESTIMATE_RESULTS.successful, used
                 extra, since = self._slope(stage, here, linear, reduced), here.z
                 rounds, small_steps, value = rounds + 1, 0, here.cost + float(extra @ here.z)

@@ -192,7 +192,7 @@ class Estimator:
         self.process: Any = 1.0
         self.sensor = np.ones(problem.samples[0].y.shape[-1])
         self.stage = self._used = 0
-        self.first_cost = np.inf  # after the first stage, at the levels as given
+        self.first_cost: float | None = None  # after the first stage, at the levels as given
         self._began = time.perf_counter()
 
     # --- all recordings
@@ -282,6 +282,7 @@ class Estimator:
                 it = self.retrack(stage, it, [_gains(part.lin) for part in linear.parts])
             last = stage is stages[-1]
             levels = self.settings.process or self.settings.sensors
+            # what follows goes on to the end: other levels, and the slope of the determinant
             it, linear, result = self._minimise(stage, it, rough=levels or not last)
             if self.stage == 0:
                 self.first_cost = self.cost(stage, it)
@@ -295,7 +296,7 @@ class Estimator:
         stage = stages[-1]
         assert linear is not None
         for _ in range(SLOPE_ROUNDS):  # the log-determinant through its slope, until that has settled
-            if result != ESTIMATE_RESULTS.successful:
+            if result != ESTIMATE_RESULTS.successful or not self.settings.determinant:
                 break
             old, slope = it.z, self._slope(stage, it, linear)
             it, linear, result = self._minimise(stage, it, rough=False, slope=slope, linear=linear)

@@ -161,7 +161,8 @@ def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:
 def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
     """Directions of the parameters that the recordings do not determine, with the names that take part."""
     names = [p for f in shared.free for p in [f.path] * f.size]
-    log_like = [f.transform == "log" for f in shared.free for _ in range(f.size)]
+    # gains take part in a common factor whatever their transform: a step of `identity` is relative to the start
+    log_like = [f.transform == "log" or f.path.endswith(".gain") for f in shared.free for _ in range(f.size)]
     if not names or not np.all(np.isfinite(fit.information)):
         return []
     value, vector = np.linalg.eigh(fit.information)

@@ -43,7 +43,7 @@ def predict_open_loop(
     )
     setup = set_up(study, scene, [short])
     stage = setup.stages[-1]
-    found = fit(setup.problem, [stage], setup.start(), Settings(20, marginal=False))
+    found = fit(setup.problem, [stage], setup.start(), Settings(20, determinant=False))
     whole = set_up(study, scene, [recording])
     z = jnp.concatenate([found.iterate.z, found.iterate.own[0]])
     x0 = jax.tree.map(lambda a: a[0], found.iterate.paths[0].x)

@@ -135,7 +135,8 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
         speed = settings.friction_speed[min(i, len(settings.friction_speed) - 1)]
         scale = settings.noise_scale[min(i, len(settings.noise_scale) - 1)]
         staged = eqx.tree_at(lambda m: m.params.v_creep, model, jnp.asarray(speed))
-        process = jnp.full(model.noise_size, scale) if settings.process_noise.each else jnp.asarray(scale)
+        shape = (model.noise_size,) if settings.process_noise.each else ()
+        process = jnp.full(shape, scale, dtype=float)
         stages.append(Stage(staged, Noise(process, jnp.asarray(sd))))
     return Setup(
         scene,

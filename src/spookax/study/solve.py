@@ -2,8 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ _SPREAD = np.log(3.0)  # of restarts, in z
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """One line of progress; `phase` is stages, residual form, restart N or half step."""
+    """One line of progress; `phase` is stages, restart N or half step."""
 
     phase: str
     stage: int
@@ -48,7 +47,8 @@ class Solver:
         self.began = time.perf_counter()
         self.lines: list[Progress] = []
         self.fit: Fit | None = None
-        self.stage = 0
+        self.running: Estimator | ResidualEstimator | None = None
+        self.stage = 0  # that the running estimator began with; afterwards that of the fit
         self.failed = self.interrupted = False
         self.half_step: dict[str, Any] | None = None
 
@@ -56,39 +56,49 @@ class Solver:
         """Estimate; an interruption (KeyboardInterrupt) leaves the last iterate."""
         estimator = self._estimator(self.setup)
         if resume is None:
-            first, start = 0, None
+            self.stage, start = 0, None
         else:
-            first, estimator.process, estimator.sensor, it = load_iterate(resume, self.setup)
-            start = estimator.retrack(self.setup.stages[first], it)
-        with self._interruptible(estimator, first):
-            start, stages = start or self.setup.start(), self.setup.stages[first:]
-            if self.study.estimator.form == "residual":
-                self.fit = self._residual_form(estimator, start, stages)
-            else:
-                self.fit = estimator.run(start, stages)
-            self.stage = len(self.setup.stages) - 1
-            self.failed = resume is None and self._failed(estimator, self.fit)
+            self.stage, estimator.process, estimator.sensor, it = load_iterate(resume, self.setup)
+            start = estimator.retrack(self.setup.stages[self.stage], it)
+        try:
+            self.fit = self._solve(estimator, self.setup, start)
+            self.failed = self._failed(estimator, self.fit)
             self._restart()
             if self.study.estimator.check_half_step and self.fit.result == ESTIMATE_RESULTS.successful:
                 self._check_half_step()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if self.fit is None:
+                self.fit = self._snapshot(estimator)
+
+    def _solve(self, estimator: Estimator, setup: Setup, start: Iterate | None = None) -> Fit:
+        """From the present stage to the last, in the form that the study asks for."""
+        self.running = estimator
+        start, stages = start or setup.start(), setup.stages[self.stage :]
+        if self.study.estimator.form == "residual":
+            return self._residual_form(estimator, setup, start, stages)
+        fit = estimator.run(start, stages)
+        self.stage = len(setup.stages) - 1
+        return fit
+
+    def _snapshot(self, estimator: Estimator) -> Fit:
+        """What an interrupted first solution had reached."""
+        running = self.running
+        if running is None or running.iterate is None:
+            raise KeyboardInterrupt
+        self.stage += running.stage
+        stage = self.setup.stages[self.stage]
+        # its own levels are in the simulator form's estimator, whichever form is running
+        levelled = stage if running is estimator else Stage(stage.model, estimator.noise(stage))
+        return running.snapshot(levelled, running.iterate)
 
     def _estimator(self, setup: Setup) -> Estimator:
         s = self.study.estimator
         marginal = s.objective == "marginal"
-        levels = s.process_noise.estimate, s.sensor_noise.estimate
-        return Estimator(setup.problem, Settings(s.max_iterations, s.tolerance, marginal, *levels), self._say)
-
-    @contextmanager
-    def _interruptible(self, estimator: Estimator, first: int) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt:
-            self.interrupted = True
-            if self.fit is None:
-                if estimator.iterate is None:
-                    raise
-                self.stage = first + estimator.stage
-                self.fit = estimator.snapshot(self.setup.stages[self.stage], estimator.iterate)
+        settings = Settings(
+            s.max_iterations, s.tolerance, marginal, process=s.process_noise.estimate, sensors=s.sensor_noise.estimate
+        )
+        return Estimator(setup.problem, settings, self._say)
 
     def _restart(self) -> None:
         """Other starts, each parameter times or divided by up to three, while the best one so far has failed."""
@@ -101,7 +111,8 @@ class Solver:
             z0 = np.clip(p.z0 + rng.uniform(-_SPREAD, _SPREAD, p.z0.shape), p.lower, p.upper)
             setup = dataclasses.replace(self.setup, problem=dataclasses.replace(p, z0=z0))
             estimator = self._estimator(setup)
-            again = estimator.run(setup.start(), setup.stages)
+            self.stage = 0
+            again = self._solve(estimator, setup)
             failed = self._failed(estimator, again)
             if (failed, _surprise(again, setup)) < (self.failed, _surprise(self.fit, setup)):
                 self.fit, self.failed = again, failed
@@ -111,23 +122,23 @@ class Solver:
         s = self.study.estimator
         readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in self.setup.problem.samples)
         stated = s.form == "simulator" and not s.sensor_noise.estimate
-        worst = max(fit.cost, estimator.first_cost) if stated else fit.cost
+        first = estimator.first_cost if stated and estimator.first_cost is not None else fit.cost
+        worst = max(fit.cost, first)
         return not np.isfinite(worst) or worst > _FAILED_COST * readings / 2
 
-    def _residual_form(self, estimator: Estimator, it: Iterate, stages: Sequence[Stage]) -> Fit:
+    def _residual_form(self, estimator: Estimator, setup: Setup, it: Iterate, stages: Sequence[Stage]) -> Fit:
         """All stages in the residual form; noise levels from the sweeps, in turn with it."""
-        final = ResidualEstimator(self.setup.problem, estimator.settings, self._say)
-        rough = ResidualEstimator(
-            self.setup.problem, dataclasses.replace(estimator.settings, marginal=False), self._say
-        )
-        it = rough.run(it, stages).iterate
-        stage = stages[-1]
+        rough = dataclasses.replace(estimator.settings, determinant=False)
+        self.running = residual = ResidualEstimator(setup.problem, rough, self._say)
+        it = residual.run(it, [Stage(s.model, estimator.noise(s)) for s in stages]).iterate
+        self.stage, last = len(setup.stages) - 1, stages[-1]
         for _ in range(_ROUNDS):
-            it, changed = estimator.update_levels(stage, it, estimator.linear(stage, it))
+            it, changed = estimator.update_levels(last, it, estimator.linear(last, it))
             if not changed:
                 break
-            it = rough.run(it, [Stage(stage.model, estimator.noise(stage))]).iterate
-        return final.run(it, [Stage(stage.model, estimator.noise(stage))])
+            it = residual.run(it, [Stage(last.model, estimator.noise(last))]).iterate
+        residual.settings = estimator.settings
+        return residual.run(it, [Stage(last.model, estimator.noise(last))])
 
     def _check_half_step(self) -> None:
         """Estimate again at half the step size from the optimum; the shift in standard deviations."""

@@ -1,0 +1,312 @@
+"""Identification through `identify`: recordings that a rollout made, written to files and read again.
+
+All studies have the same mechanism, number of steps and unknowns where they can: one compilation serves them.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+
+import spookax as sx
+from spookax.models import BodyState
+from spookax.scene import Scene
+from spookax.study.setup import set_up
+
+pytestmark = pytest.mark.timeout(400)
+
+H, STEPS, SD = 5e-3, 256, 1e-3
+TIME = H * np.arange(STEPS)
+INERTIA, VISCOUS, GAIN = "bodies.bob.inertia.xx", "joints.pin.friction.viscous", "motors.drive.gain"
+TRUTH = {INERTIA: 0.02, VISCOUS: 0.05, GAIN: 0.5}
+STARTS = {INERTIA: {"start": 0.03}, VISCOUS: {"start": 0.1}, GAIN: {"start": 0.4, "transform": "log"}}
+ESTIMATOR = {"process_noise": {"kind": "bodies", "density": 1e-4, "estimate": False}}
+SWING = ({"position": 0.9, "rate": 0.5}, {"position": -0.4, "rate": -3.0})
+DRIVE = np.where(TIME % 0.4 < 0.2, 2.0, -2.0)  # held over each step
+
+
+def pendulum(**changes: Any) -> dict[str, Any]:
+    """A bob on a damped hinge with a motor."""
+    return {
+        "spookax": 1,
+        "step": H,
+        "bodies": {"bob": {"mass": 1.0, "com": [0, 0, -0.3], "inertia": [0.02, 1, 1]}},
+        "joints": {"pin": {"type": "hinge", "child": "bob", "axis": [1, 0, 0], "friction": {"viscous": 0.05}}},
+        "motors": {"drive": {"type": "torque", "joint": "pin", "gain": 0.5}},
+        "sensors": {"angle": {"type": "joint_position", "joint": "pin", "sd": SD}},
+    } | changes
+
+
+@functools.cache
+def simulator(system: sx.System):
+    return jax.jit(lambda params, state, u: sx.rollout(system, params, state, u[:, None]).joint("pin")[0])
+
+
+def angles(scene: Scene | dict[str, Any], start: dict[str, float], u: np.ndarray = DRIVE) -> np.ndarray:
+    """Angles at t_0 ... t_K of a swing."""
+    system, params = sx.build(scene if isinstance(scene, Scene) else Scene.model_validate(scene))
+    state = sx.state_from_joints(system, params, {"pin": start})
+    return np.asarray(simulator(system)(params, state, jnp.asarray(u)))
+
+
+def write_csv(path: Path, angle: np.ndarray, time: np.ndarray = TIME, u: np.ndarray = DRIVE) -> None:
+    cells = np.where(np.isnan(angle), "", angle.astype(str))
+    rows = [",".join(row) for row in zip(time.astype(str), u.astype(str), cells, strict=True)]
+    path.write_text("\n".join(["t [s],u [V],q [rad]", *rows]) + "\n")
+
+
+def entry(file: str, **more: Any) -> dict[str, Any]:
+    columns = {"time": "t", "inputs": {"drive": "u"}, "sensors": {"angle": "q"}, "offsets": {"angle": 0.1}}
+    return {"file": file, **columns, **more}
+
+
+def study(folder: Path, scene: dict[str, Any], recordings: list[dict[str, Any]], **estimator: Any) -> Path:
+    text = {"spookax": 1, "scene": "scene.yaml", "recordings": recordings, "parameters": STARTS}
+    (folder / "scene.yaml").write_text(yaml.safe_dump(scene))
+    (folder / "study.yaml").write_text(yaml.safe_dump(text | {"estimator": ESTIMATOR | estimator}))
+    return folder / "study.yaml"
+
+
+def one_swing(folder: Path, **estimator: Any) -> Path:
+    """A study of one recording."""
+    write_csv(folder / "run.csv", angles(pendulum(), SWING[0])[:-1] + SD * np.random.default_rng(1).normal(size=STEPS))
+    return study(folder, pendulum(), [entry("run.csv")], **estimator)
+
+
+def numbers(found: sx.Estimate, key: str = "value") -> np.ndarray:
+    return np.array([found.parameters[path][key] for path in STARTS])
+
+
+def assert_near(found: sx.Estimate) -> None:
+    """Within 3 sd of the truth, and known at all."""
+    error = (numbers(found) - list(TRUTH.values())) / numbers(found, "sd")
+    assert np.all(np.abs(error) < 3)
+    assert np.all(numbers(found, "sd") < 0.05 * numbers(found))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> sx.Estimate:
+    """The uninterrupted, marginal, simulator-form estimate of one swing."""
+    return sx.identify(one_swing(tmp_path_factory.mktemp("whole")))
+
+
+def test_recordings_with_their_own_offsets(tmp_path, rng):
+    offsets = {"first": 0.02, "second": -0.05}
+    for (name, offset), start in zip(offsets.items(), SWING, strict=True):
+        write_csv(tmp_path / f"{name}.csv", angles(pendulum(), start)[:-1] + offset + SD * rng.normal(size=STEPS))
+    found = sx.identify(study(tmp_path, pendulum(), [entry("first.csv"), entry("second.csv")]))
+    assert found.status == "converged"
+    assert_near(found)
+    for (name, offset), start in zip(offsets.items(), SWING, strict=True):
+        run = found.content["runs"][name]
+        estimated = run["offsets"]["angle"]
+        first = run["initial"]["pin"]
+        assert abs(estimated["value"] - offset) < 3 * estimated["sd"]
+        assert 0 < estimated["sd"] < SD
+        for key in ("position", "rate"):
+            assert abs(first[key] - start[key]) < 3 * first[f"{key}_sd"]
+            assert 0 < first[f"{key}_sd"] < 0.02
+        # the identified scene replays from there
+        again = angles(found.scene, {"position": first["position"], "rate": first["rate"]})[:-1]
+        error = again + estimated["value"] - found.states[f"{name}/open_loop/angle"][:, 0]
+        assert np.max(np.abs(error)) < 1e-5
+
+
+def test_dropouts_irregular_stamps_and_gaps(tmp_path, rng):
+    """Stamps anywhere in their steps, a gap, empty cells in CSV, NaN in NPZ; a constant input to each."""
+    for name, start, u in (("first.csv", SWING[0], 2.0), ("second.npz", SWING[1], -1.0)):
+        angle = angles(pendulum(), start, np.full(STEPS, u))
+        time = TIME + H * rng.uniform(0, 0.99, size=STEPS)
+        time[0] = 0.0
+        # along a step the model's pose moves at constant velocity
+        read = np.interp(time, H * np.arange(STEPS + 1), angle) + SD * rng.normal(size=STEPS)
+        read[rng.uniform(size=STEPS) < 0.2] = np.nan
+        keep = (time < 0.5) | (time > 0.65)
+        keep[-1] = True
+        time, read = 100.0 + time[keep], read[keep]
+        if name.endswith("csv"):
+            write_csv(tmp_path / name, read, time, np.full(len(time), u))
+        else:
+            np.savez(tmp_path / name, **{"t [s]": time, "u [V]": np.full(len(time), u), "q [rad]": read})
+    found = sx.identify(study(tmp_path, pendulum(), [entry("first.csv"), entry("second.npz")]))
+    assert found.status == "converged"
+    assert_near(found)
+    for name in ("first", "second"):
+        signals = {k: v for k, v in found.states.items() if k.startswith(name)}
+        measured = signals[f"{name}/measured/angle"]
+        missing = np.isnan(measured)
+        assert 0.1 < missing.mean() < 0.3
+        assert found.content["runs"][name]["samples"] == np.sum(~missing)
+        for key, value in signals.items():
+            if "measured" in key or "innovation" in key:
+                np.testing.assert_array_equal(np.isnan(value), missing)
+            else:
+                assert np.all(np.isfinite(value)), key
+        assert found.content["runs"][name]["signals"]["angle"]["rms"] < 1.2 * SD
+    text = (found.save(tmp_path / "estimate") / "estimate.json").read_text()
+    json.loads(text, parse_constant=pytest.fail)  # NaN or Infinity
+
+
+def test_a_common_factor_is_named(tmp_path, rng):
+    """No gravity: gain, inertia and friction times anything move the same; mass and centre lie on the axis."""
+    arm = pendulum(gravity=[0, 0, 0], bodies={"bob": {"mass": 1.0, "com": [0, 0, 0], "inertia": [0.02, 1, 1]}})
+    write_csv(tmp_path / "run.csv", angles(arm, SWING[0])[:-1] + SD * rng.normal(size=STEPS))
+    found = sx.identify(study(tmp_path, arm, [entry("run.csv")]))
+    (gauge,) = found.content["checks"]["gauge"]
+    assert set(gauge["paths"]) == set(TRUTH)
+    assert "common factor" in gauge["message"]
+    assert "Fix one of them" in gauge["message"]
+    ratios = numbers(found)[:2] / numbers(found)[2] * TRUTH[GAIN]
+    np.testing.assert_allclose(ratios, [TRUTH[INERTIA], TRUTH[VISCOUS]], rtol=0.05)
+
+
+def test_a_determined_study_has_no_gauge(whole):
+    assert whole.status == "converged"
+    assert whole.content["checks"] == {"gauge": [], "half_step": None}
+    assert_near(whole)
+
+
+def test_interrupted_and_resumed(tmp_path, whole):
+    path, lines = one_swing(tmp_path), []
+
+    def report(line: sx.Progress) -> None:
+        lines.append(line)
+        if line.iteration == 2:
+            raise KeyboardInterrupt
+
+    stopped = sx.identify(path, report=report)
+    assert stopped.status == "interrupted"
+    assert "resume" in stopped.message.lower()
+    assert [line.iteration for line in lines] == [0, 1, 2]
+    folder = stopped.save(tmp_path / "estimate")
+    stored = json.loads((folder / "estimate.json").read_text())
+    assert stored["status"] == "interrupted"
+    assert stored["parameters"][INERTIA]["value"] == stopped.value(INERTIA)
+    assert {p.name for p in folder.iterdir()} == {"estimate.json", "states.npz", "scene.yaml", "checkpoint.npz"}
+
+    again: list[sx.Progress] = []
+    resumed = sx.identify(path, report=again.append, resume=folder)
+    assert resumed.status == "converged"
+    assert again[0].cost < lines[1].cost  # goes on; does not begin again
+    assert np.all(np.abs(numbers(resumed) - numbers(whole)) < 0.01 * numbers(whole, "sd"))
+    np.testing.assert_allclose(numbers(resumed, "sd"), numbers(whole, "sd"), rtol=1e-2)
+    np.testing.assert_allclose(resumed.content["cost"], whole.content["cost"], rtol=1e-4)
+
+
+def test_another_start_is_tried_after_a_failure(tmp_path, rng):
+    """A heavy bob, far from the start, and one iteration only."""
+    heavy = pendulum(bodies={"bob": {"mass": 1.0, "com": [0, 0, -0.3], "inertia": [1.5, 1, 1]}})
+    write_csv(tmp_path / "run.csv", angles(heavy, SWING[0])[:-1] + SD * rng.normal(size=STEPS))
+    phases = {}
+    for restarts in (0, 2):
+        lines: list[sx.Progress] = []
+        path = study(tmp_path, pendulum(), [entry("run.csv")], max_iterations=1, restarts=restarts)
+        found = sx.identify(path, report=lines.append)
+        assert found.status == "iteration_limit"
+        assert "max_iterations" in found.message
+        phases[restarts] = list(dict.fromkeys(line.phase for line in lines)), found.content["cost"]
+    assert phases[0][0] == ["stages"]
+    assert phases[2][0] == ["stages", "restart 1", "restart 2"]
+    assert phases[2][1] <= phases[0][1]
+
+
+def test_what_no_start_explains_is_no_convergence(tmp_path, rng):
+    """Readings twenty times worse than the scene says."""
+    write_csv(tmp_path / "run.csv", angles(pendulum(), SWING[0])[:-1] + 20 * SD * rng.normal(size=STEPS))
+    lines: list[sx.Progress] = []
+    path = study(tmp_path, pendulum(), [entry("run.csv")], restarts=1)
+    found = sx.identify(path, report=lines.append)
+    assert found.status == "local_minimum"
+    assert "restarts" in found.message
+    assert {line.phase for line in lines} == {"stages", "restart 1"}
+    assert sx.identify(path, resume=found.save(tmp_path / "estimate")).status == "local_minimum"
+
+
+def log_density(path: Path, found: sx.Estimate):
+    """z -> sum log|dv+/dw| along the estimated states, from steps of the simulator."""
+    read = sx.load_study(path)
+    setup = set_up(read, sx.read_scene(read.scene_path), sx.read_recordings(read))
+    stage, stored = setup.stages[-1], found.checkpoint
+    x = BodyState(*(jnp.asarray(stored[f"0/x/{name}"])[:-1] for name in ("p", "e", "v", "w", "near")))
+
+    @jax.jit
+    def total(z: jax.Array) -> jax.Array:
+        p = stage.model.prepare(jnp.concatenate([z, jnp.asarray(stored["0/own"])]))
+
+        def one(x, u, w):
+            def velocity(w: jax.Array) -> jax.Array:
+                after, _ = stage.model.step(x, p, u, w, stage.noise, jnp.zeros(0))
+                return jnp.concatenate([after.v.reshape(-1), after.w.reshape(-1)])
+
+            return jnp.linalg.slogdet(jax.jacfwd(velocity)(w))[1]
+
+        return jnp.sum(jax.vmap(one)(x, setup.problem.samples[0].u, jnp.asarray(stored["0/w"])))
+
+    return total
+
+
+def test_joint_objective_moves_by_the_slope_of_its_density(tmp_path, whole):
+    """From least squares, which the marginal estimate is next to here: covariance times slope."""
+    path = one_swing(tmp_path, objective="joint")
+    found = sx.identify(path)
+    assert found.status == "converged"
+    assert found.content["objective"] == "joint"
+    total, z, small = log_density(path, found), jnp.asarray(found.checkpoint["z"]), 1e-3
+    slope = np.array([float(total(z + d) - total(z - d)) / (2 * small) for d in small * np.eye(3)])
+    sd = numbers(found, "sd") / numbers(found)  # of the logarithms
+    expected = -np.array(found.content["correlation"]["matrix"]) @ (sd * slope)
+    shift = np.log(numbers(found) / numbers(whole)) / sd
+    assert np.max(np.abs(shift)) > 0.1
+    np.testing.assert_allclose(shift, expected, atol=0.02)
+    assert found.content["cost"] > whole.content["cost"]
+
+
+def test_residual_form_is_the_same_estimate(tmp_path, whole):
+    found = sx.identify(one_swing(tmp_path, form="residual"))
+    assert found.status == "converged"
+    assert found.content["form"] == "residual"
+    shift = (numbers(found) - numbers(whole)) / numbers(whole, "sd")
+    assert np.all(np.abs(shift) < 1e-3)
+    np.testing.assert_allclose(found.content["cost"], whole.content["cost"], rtol=1e-4)
+    np.testing.assert_allclose(numbers(found, "sd"), numbers(whole, "sd"), rtol=1e-2)
+
+
+def test_residual_form_is_interrupted(tmp_path, whole):
+    def report(line: sx.Progress) -> None:
+        if line.iteration == 2:
+            raise KeyboardInterrupt
+
+    path = one_swing(tmp_path, form="residual")
+    try:
+        stopped = sx.identify(path, report=report)
+    except KeyboardInterrupt:  # it would end the whole run of tests
+        pytest.fail("the interruption got through")
+    assert stopped.status == "interrupted"
+    resumed = sx.identify(path, resume=stopped.save(tmp_path / "estimate"))
+    assert resumed.status == "converged"
+    assert np.all(np.abs(numbers(resumed) - numbers(whole)) < 0.01 * numbers(whole, "sd"))
+
+
+def test_residual_form_refuses_noise_on_the_joints_alone(tmp_path):
+    noise = {"process_noise": {"kind": "joints", "density": 1e-4, "estimate": False}}
+    with pytest.raises(sx.StudyError, match="kind: bodies"):
+        sx.identify(one_swing(tmp_path, form="residual", **noise))
+
+
+def test_half_the_step_shifts_every_parameter(tmp_path, whole):
+    lines: list[sx.Progress] = []
+    found = sx.identify(one_swing(tmp_path, check_half_step=True), report=lines.append)
+    np.testing.assert_allclose(numbers(found), numbers(whole), rtol=1e-12)  # the check changes no estimate
+    half = found.content["checks"]["half_step"]
+    assert list(half) == list(STARTS)
+    for path, row in half.items():
+        assert np.isfinite(row["value"])
+        shift = (row["value"] - found.value(path)) / found.parameters[path]["sd"]
+        np.testing.assert_allclose(row["shift_in_sd"], shift, rtol=1e-9)
+    assert [line.phase for line in lines][-1] == "half step"
