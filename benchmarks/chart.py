@@ -64,7 +64,7 @@ def _panel(name: str, label: str, points: Sequence[Point], nominal: float | None
         parts.append(_line(LEFT, y, WIDTH - RIGHT, y, colour))
         parts.append(_text(LEFT - 6, y + 4, f"{100 * k * step:+.3g} %" if k else "0", "end", colour=GREY, size=10))
     for p, log in zip(points, logs, strict=True):
-        parts.append(_text(at_x(log), bottom + 12, f"{p.x:.2g}", "middle", colour=GREY, size=9))
+        parts.append(_text(at_x(log), bottom + 12, f"{p.x:.{3 if p.x > 0.01 else 2}g}", "middle", colour=GREY, size=9))
     parts.append(_text(WIDTH - RIGHT, HEIGHT - 5, label, "end", colour=GREY, size=10))
     if nominal is not None and low - pad <= math.log10(nominal) <= high + pad:
         x = at_x(math.log10(nominal))

@@ -118,11 +118,11 @@ class Solver:
                 self.fit, self.failed = again, failed
 
     def _failed(self, estimator: Estimator, fit: Fit) -> bool:
-        """Whether the cost at the stated noise levels, or of the result, is more than noise explains."""
+        """Whether the cost, of the result or before the process noise was made to explain it, is more than noise is."""
         s = self.study.estimator
         readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in self.setup.problem.samples)
-        stated = s.form == "simulator" and not s.sensor_noise.estimate
-        first = estimator.first_cost if stated and estimator.first_cost is not None else fit.cost
+        hidden = s.form == "simulator" and s.process_noise.estimate and not s.sensor_noise.estimate
+        first = estimator.first_cost if hidden and estimator.first_cost is not None else fit.cost
         worst = max(fit.cost, first)
         return not np.isfinite(worst) or worst > _FAILED_COST * readings / 2
 
