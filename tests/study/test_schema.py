@@ -376,6 +376,21 @@ def test_all_problems_are_in_one_report_in_the_order_of_the_file(folder):
         assert key in broken.splitlines()[problem.line - 1]
 
 
+@pytest.mark.parametrize(
+    ("estimator", "expected"),
+    [
+        ({"process_noise": {"kind": "bodies", "density": {"elbow": 1.0}}}, "noise on bodies has one level"),
+        ({"form": "residual"}, "the residual form needs noise on every body"),
+    ],
+)
+def test_noise_that_the_form_cannot_use_is_refused(folder, estimator, expected):
+    data = yaml.safe_load(FULL)
+    data["estimator"] = estimator
+    (folder / "study.yaml").write_text(yaml.safe_dump(data))
+    with pytest.raises(StudyError, match=expected):
+        read_study(folder / "study.yaml")
+
+
 # Against the scene
 
 
@@ -412,6 +427,21 @@ def test_what_the_scene_does_not_have_is_refused(folder, where, value, expected)
     assert str(where[1] if where[0] == "parameters" else where[2]) in path.read_text().splitlines()[
         problem.line - 1
     ] or (problem.line > 1)
+
+
+@pytest.mark.parametrize(
+    ("density", "expected"),
+    [
+        ({"shoulder": 1e-3, "elbow": 1e-5}, r"density: the joint 'rail' has no density\. Add a line for 'rail'"),
+        ({"shoulder": 1.0, "elbow": 1.0, "rail": 1.0, "mount": 1.0}, r"no hinge or prismatic joint 'mount'"),
+    ],
+)
+def test_levels_of_their_own_are_for_every_joint_with_an_axis(folder, density, expected):
+    path = folder / "study.yaml"
+    path.write_text(changed(("estimator",), {"process_noise": {"density": density}}))
+    study = read_study(path)
+    with pytest.raises(StudyError, match=expected):
+        check_against_scene(study, study.located, read_scene(study.scene_path))
 
 
 def test_dimensions_follow_from_the_kind_of_joint(folder):

@@ -39,7 +39,7 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
 
     **Raises:** `StudyError` with every problem, each with the nearest name that exists.
     """
-    found = list(_parameter_findings(study, scene))
+    found = [*_parameter_findings(study, scene), *_noise_findings(study, scene)]
     for index, recording in enumerate(study.recordings):
         for finding in _recording_findings(recording, scene):
             loc = ("recordings", index, *finding.loc)
@@ -72,6 +72,20 @@ def _recording_findings(recording: RecordingSpec, scene: Scene) -> Iterator[Find
         if name in scene.sensors and not isinstance(scene.sensors[name], JointPosition):
             message = f"the sensor '{name}' has no zero offset"
             yield Finding(("offsets", name), None, message, "Only joint_position has one; delete this line.")
+
+
+def _noise_findings(study: Study, scene: Scene) -> Iterator[Finding]:
+    density, loc = study.estimator.process_noise.density, ("estimator", "process_noise", "density")
+    if not isinstance(density, dict):
+        return
+    known = [name for name, joint in scene.joints.items() if joint.type in WITH_AXIS]
+    for name in density:
+        if name not in known:
+            message = f"the scene has no hinge or prismatic joint '{name}'"
+            yield Finding((*loc, name), density[name], message, nearest(name, known))
+    for name in known:
+        if name not in density:
+            yield Finding(loc, None, f"the joint '{name}' has no density", f"Add a line for '{name}'.")
 
 
 def _parameter_findings(study: Study, scene: Scene) -> Iterator[Finding]:

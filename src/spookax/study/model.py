@@ -154,12 +154,12 @@ class ProcessNoise(Strict):
     kind: Literal["joints", "bodies"] = Field(
         default="joints", description="On the joints' free directions, or on every body"
     )
-    density: Positive = Field(
+    density: Positive | dict[str, Positive] = Field(
         default=1.0e-5,
-        description="Standard deviation of the impulse per root of a second [N m sqrt(s) or N sqrt(s)]",
+        description="Standard deviation of the impulse per root of a second [N m sqrt(s) or N sqrt(s)]; "
+        "a mapping from every hinge and prismatic joint gives each a level of its own",
     )
     estimate: Switch = Field(default=True, description="Whether it is estimated from the evidence, or kept")
-    each: Switch = Field(default=False, description="Whether every joint has a level of its own, all from one start")
 
 
 class SensorNoise(Strict):

@@ -58,9 +58,9 @@ def study_rules(data: Any) -> list[Finding]:
     if estimator.get("form") == "residual" and not bodies:
         message = "the residual form needs noise on every body"
         found.append(Finding(("estimator", "form"), "residual", message, "Write `process_noise: {kind: bodies}`."))
-    if noise.get("each") is True and bodies:
-        message = "levels of their own are for noise on the joints"
-        found.append(Finding(("estimator", "process_noise", "each"), True, message, "Write `kind: joints`."))
+    if isinstance(noise.get("density"), dict) and bodies:
+        message = "noise on bodies has one level"
+        found.append(Finding(("estimator", "process_noise", "density"), None, message, "Write one number."))
     for key in ("friction_speed", "noise_scale"):
         stages = estimator.get(key)
         if isinstance(stages, list | tuple):

@@ -109,7 +109,10 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
     shared = ParameterMap(system, free_parameters(study, scene))
     sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
     own, own_sd = own_offsets(study.recordings, system)
-    noise = ProcessNoise(settings.process_noise.kind, settings.process_noise.density)
+    given = settings.process_noise.density
+    density = max(given.values()) if isinstance(given, dict) else given
+    level = np.array([given[n] / density for n in system.axis_names()]) if isinstance(given, dict) else np.ones(())
+    noise = ProcessNoise(settings.process_noise.kind, density)
     indices = tuple(system.sensor_index(s) for s in sensors)
     model = Multibody(system, params, shared, own, noise, indices)
     sd = np.concatenate([np.full(system.sensors[system.sensor_index(n)].size, sensor_sd(scene, n)) for n in sensors])
@@ -135,8 +138,7 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
         speed = settings.friction_speed[min(i, len(settings.friction_speed) - 1)]
         scale = settings.noise_scale[min(i, len(settings.noise_scale) - 1)]
         staged = eqx.tree_at(lambda m: m.params.v_creep, model, jnp.asarray(speed))
-        shape = (model.noise_size,) if settings.process_noise.each else ()
-        process = jnp.full(shape, scale, dtype=float)
+        process = jnp.asarray(scale * level, dtype=float)
         stages.append(Stage(staged, Noise(process, jnp.asarray(sd))))
     return Setup(
         scene,
@@ -149,7 +151,7 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
         sd,
         problem,
         tuple(stages),
-        settings.process_noise.density,
+        density,
     )
 
 
