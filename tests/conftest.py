@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"  # `pytest --cache-clear` removes it
+MAPPINGS = Path("/proc/self/maps")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
 
 import jax  # noqa: E402
@@ -25,6 +26,15 @@ settings.load_profile("fixed")
 def _fixed_seeds():
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 (for libraries that draw from the global state)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_code_is_let_go():
+    # A compiled function holds some ten memory mappings. Linux allows 65530 in a process, and the compiler crashes
+    # at the next one: a session that keeps all that its tests compile does not reach its end.
+    yield
+    if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.fixture
