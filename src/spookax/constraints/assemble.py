@@ -22,6 +22,7 @@ import numpy as np
 from .._typing import Array, Float, Scalar
 from ..math import rotation
 from ..math.block_sparse import inverse
+from ..math.product import matmul, matvec
 from ..system import Params, State, System
 from ..system.params import inertia_matrix
 from . import axes, custom, frames, gyro, joints
@@ -61,7 +62,7 @@ def base_gravity(params: Params) -> Float[Array, " 3"]:
         rotation.exp(jnp.stack([jnp.zeros_like(params.tilt[1]), params.tilt[1], jnp.zeros_like(params.tilt[1])])),
         rotation.exp(jnp.stack([params.tilt[0], jnp.zeros_like(params.tilt[0]), jnp.zeros_like(params.tilt[0])])),
     )
-    return rotation.matrix(turn).T @ params.gravity
+    return matvec(rotation.matrix(turn).T, params.gravity)
 
 
 def prepare(system: System, params: Params) -> Prepared:
@@ -184,14 +185,11 @@ def assemble(
         a.append(bias)
         sigma.append(params.row_compliance[c] * _inverse_mass(params, prepared.J, jac, index))
 
-    free = jax.vmap(gyro.free_rate, (0, 0, None))(state.w, prepared.J, h)
-    block = jax.vmap(gyro.transport_block, (0, 0, None))(free, prepared.J, h)
+    free, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, prepared.J, h)
     linear = params.mass[:, None, None] * jnp.eye(3, dtype=v.dtype)
     zero = jnp.zeros_like(linear)
     D = jnp.concatenate([jnp.concatenate([linear, zero], axis=-1), jnp.concatenate([zero, block], axis=-1)], axis=-2)
-    kick = jnp.concatenate(
-        [params.mass[:, None] * (state.v + h * prepared.gravity), jnp.einsum("bij,bj->bi", block, free)], axis=-1
-    )
+    kick = jnp.concatenate([params.mass[:, None] * (state.v + h * prepared.gravity), matvec(block, free)], axis=-1)
 
     if system.axes:
         b_A, b_B = axes.rate_rows(system, kin)
@@ -216,7 +214,7 @@ def assemble(
 
 def _speed(system: System, jacobians: tuple[Array, ...], index: tuple[int, ...], v: Array) -> Array:
     bodies = [i for i in index if i >= 0]
-    return sum((jac @ v[i] for jac, i in zip(jacobians, bodies, strict=True)), jnp.zeros(jacobians[0].shape[0]))
+    return sum((matvec(jac, v[i]) for jac, i in zip(jacobians, bodies, strict=True)), jnp.zeros(jacobians[0].shape[0]))
 
 
 def _inverse_mass(params: Params, J: Array, jacobians: tuple[Array, ...], index: tuple[int, ...]) -> Array:
@@ -225,5 +223,5 @@ def _inverse_mass(params: Params, J: Array, jacobians: tuple[Array, ...], index:
     total = jnp.zeros(jacobians[0].shape[0])
     for jac, i in zip(jacobians, bodies, strict=True):
         total = total + jnp.sum(jac[:, :3] ** 2, axis=1) / params.mass[i]
-        total = total + jnp.sum((jac[:, 3:] @ inverse(J[i])) * jac[:, 3:], axis=1)
+        total = total + jnp.sum(matmul(jac[:, 3:], inverse(J[i])) * jac[:, 3:], axis=1)
     return total

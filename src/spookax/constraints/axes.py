@@ -6,6 +6,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
+from ..math.product import matvec
 from ..system import System
 from .frames import Kinematics
 from .joints import JointFrames, take
@@ -21,7 +22,7 @@ def wrapped(system: System, kin: Kinematics) -> Float[Array, " axes"]:
     """Angle in (-pi, pi] or displacement [rad or m] of every axis."""
     f, rotational = _axis_frames(system, kin)
     angle = 2 * jnp.arctan2(f.rho[:, 3], f.rho[:, 0])
-    slide = jnp.einsum("ja,jab,jb->j", f.d, f.R_A, f.C_A[:, :, 2])
+    slide = jnp.sum(f.d * matvec(f.R_A, f.C_A[:, :, 2]), axis=1)
     return jnp.where(rotational, angle, slide)
 
 
@@ -38,11 +39,12 @@ def rate_rows(system: System, kin: Kinematics) -> tuple[Float[Array, "axes 6"], 
     f, rotational = _axis_frames(system, kin)
     n_A = f.C_A[:, :, 2]
     n_B = f.C_B[:, :, 2]
-    n_W = jnp.einsum("jab,jb->ja", f.R_A, n_A)
-    d_A = jnp.einsum("jab,ja->jb", f.R_A, f.d)
+    to_A, to_B = jnp.swapaxes(f.R_A, 1, 2), jnp.swapaxes(f.R_B, 1, 2)
+    n_W = matvec(f.R_A, n_A)
+    d_A = matvec(to_A, f.d)
     zero = jnp.zeros_like(n_A)
-    hinge_A = jnp.einsum("jab,jac,jc->jb", f.R_A, f.R_B, n_B)
-    slide_B = rotation.cross(f.s_B, jnp.einsum("jab,ja->jb", f.R_B, n_W))
+    hinge_A = matvec(to_A, matvec(f.R_B, n_B))
+    slide_B = rotation.cross(f.s_B, matvec(to_B, n_W))
     pick = rotational[:, None]
     b_A = jnp.concatenate(
         [jnp.where(pick, zero, -n_W), jnp.where(pick, -hinge_A, rotation.cross(n_A, f.s_A + d_A))], axis=-1

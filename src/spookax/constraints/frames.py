@@ -8,6 +8,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
+from ..math.product import matvec
 from ..system import Params, System
 from .joints import JointFrames
 
@@ -55,7 +56,7 @@ def kinematics(system: System, r: Float[Array, "bodies 3"], e: Float[Array, "bod
     ends = np.array([j.parent for j in system.joints] + [j.child for j in system.joints], dtype=int) % (nb + 1)
     R = rotation.matrix(e)[ends]
     s = jnp.concatenate([g.s_A, g.s_B])
-    point = r[ends] + jnp.einsum("jab,jb->ja", R, s)
+    point = r[ends] + matvec(R, s)
     side = rotation.multiply(e[ends], jnp.concatenate([g.q_A, g.q_B]))
     rho = rotation.multiply(rotation.conjugate(side[:nj]), side[nj:])
     rho = jnp.where(rho[:, :1] < 0, -rho, rho)

@@ -18,6 +18,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
+from ..math.product import matmul, matvec
 
 
 class JointFrames(NamedTuple):
@@ -42,10 +43,10 @@ def take(frames: JointFrames, index: tuple[int, ...]) -> JointFrames:
 
 def _d_rows(f: JointFrames, columns: int) -> tuple[Array, Array, Array]:
     axes_A = jnp.swapaxes(f.C_A[:, :, :columns], 1, 2)  # rows a in A axes
-    axes_W = axes_A @ jnp.swapaxes(f.R_A, 1, 2)
-    axes_B = axes_W @ f.R_B
-    d_A = jnp.einsum("jab,ja->jb", f.R_A, f.d)
-    gap = jnp.einsum("jra,ja->jr", axes_W, f.d)
+    axes_W = matmul(axes_A, jnp.swapaxes(f.R_A, 1, 2))
+    axes_B = matmul(axes_W, f.R_B)
+    d_A = matvec(jnp.swapaxes(f.R_A, 1, 2), f.d)
+    gap = matvec(axes_W, f.d)
     G_A = jnp.concatenate([-axes_W, rotation.cross(axes_A, (f.s_A + d_A)[:, None, :])], axis=-1)
     G_B = jnp.concatenate([axes_W, rotation.cross(f.s_B[:, None, :], axes_B)], axis=-1)
     return gap, G_A, G_B
@@ -54,14 +55,14 @@ def _d_rows(f: JointFrames, columns: int) -> tuple[Array, Array, Array]:
 def _t_rows(f: JointFrames, columns: int) -> tuple[Array, Array, Array]:
     """The first columns of A's frame stay perpendicular to B's axis n."""
     a_A = jnp.swapaxes(f.C_A[:, :, :columns], 1, 2)
-    n_B = f.C_B[:, None, :, 2]
-    R_AB = jnp.swapaxes(f.R_A, 1, 2) @ f.R_B
-    n_A = jnp.einsum("jab,jrb->jra", R_AB, n_B)
-    a_B = a_A @ R_AB
+    n_B = f.C_B[:, :, 2]
+    R_AB = matmul(jnp.swapaxes(f.R_A, 1, 2), f.R_B)
+    n_A = matvec(R_AB, n_B)[:, None]
+    a_B = matmul(a_A, R_AB)
     gap = jnp.sum(a_A * n_A, axis=-1)
     zero = jnp.zeros_like(a_A)
     G_A = jnp.concatenate([zero, rotation.cross(a_A, n_A)], axis=-1)
-    G_B = jnp.concatenate([zero, rotation.cross(jnp.broadcast_to(n_B, a_B.shape), a_B)], axis=-1)
+    G_B = jnp.concatenate([zero, rotation.cross(n_B[:, None], a_B)], axis=-1)
     return gap, G_A, G_B
 
 
@@ -70,8 +71,8 @@ def _q_rows(f: JointFrames) -> tuple[Array, Array, Array]:
     eye = scalar[:, None, None] * jnp.eye(3, dtype=vector.dtype)
     cross = rotation.skew(vector)
     zero = jnp.zeros_like(eye)
-    G_A = jnp.concatenate([zero, -(eye - cross) @ jnp.swapaxes(f.C_A, 1, 2)], axis=-1)
-    G_B = jnp.concatenate([zero, (eye + cross) @ jnp.swapaxes(f.C_B, 1, 2)], axis=-1)
+    G_A = jnp.concatenate([zero, matmul(cross - eye, jnp.swapaxes(f.C_A, 1, 2))], axis=-1)
+    G_B = jnp.concatenate([zero, matmul(cross + eye, jnp.swapaxes(f.C_B, 1, 2))], axis=-1)
     return 2 * vector, G_A, G_B
 
 

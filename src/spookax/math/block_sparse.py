@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from .._typing import Array, Float
 from . import rotation
+from .product import matmul
 
 
 def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -35,11 +36,11 @@ def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
     k = 3 if n <= 6 else n // 2
     a, b, c, d = m[:k, :k], m[:k, k:], m[k:, :k], m[k:, k:]
     ai = inverse(a)
-    left = c @ ai
-    si = inverse(d - left @ b)
-    right = ai @ b
-    corner = right @ si
-    return jnp.block([[ai + corner @ left, -corner], [-si @ left, si]])
+    left = matmul(c, ai)
+    si = inverse(d - matmul(left, b))
+    right = matmul(ai, b)
+    corner = matmul(right, si)
+    return jnp.block([[ai + matmul(corner, left), -corner], [-matmul(si, left), si]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +86,12 @@ class Factor:
         x = list(rhs)
         for i in self.pattern.order:
             for r in self.pattern.later[i]:
-                x[r] = x[r] - self.lower[r, i] @ x[i]
+                x[r] = x[r] - matmul(self.lower[r, i], x[i])
         for i in reversed(self.pattern.order):
             b = x[i]
             for c in self.pattern.later[i]:
-                b = b - self.upper[i, c] @ x[c]
-            x[i] = self.inverses[i] @ b
+                b = b - matmul(self.upper[i, c], x[c])
+            x[i] = matmul(self.inverses[i], b)
         return x
 
 
@@ -107,8 +108,8 @@ def factor(pattern: Pattern, blocks: dict[tuple[int, int], Array]) -> Factor:
         for c in pattern.later[i]:
             upper[i, c] = work[i, c]
         for r in pattern.later[i]:
-            lower[r, i] = work[r, i] @ inverses[i]
+            lower[r, i] = matmul(work[r, i], inverses[i])
             for c in pattern.later[i]:
-                update = lower[r, i] @ upper[i, c]
+                update = matmul(lower[r, i], upper[i, c])
                 work[r, c] = work[r, c] - update if (r, c) in work else -update
     return Factor(pattern, pivots, inverses, lower, upper)

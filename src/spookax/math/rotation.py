@@ -8,10 +8,15 @@ Every function is smooth at angle zero: the small-angle branch works on the *squ
 unused branch is fed a safe number, so that no derivative of any order is NaN.
 """
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from .._typing import Array, Float, Matrix3, Quaternion, Vector3
+from .product import matmul, matvec
 
 _LEVI_CIVITA = np.zeros((3, 3, 3))  # [k, i, j]: x_k -> entry (i, j) of the cross-product matrix
 for _k, _i, _j in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
@@ -42,12 +47,38 @@ for _i, _j, _n, _s in (
 ):
     _MATRIX[_i, _j, _n] = _s
 
+_TABLES = {"product": _PRODUCT, "matrix": _MATRIX}
+
 _SMALL = 1e-8  # |p|^2 below which the series are exact to rounding
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _bilinear(a: Float[Array, "... 4"], b: Float[Array, "... 4"], name: str) -> Float[Array, "... k"]:
+    """sum_ij a_i b_j table_ijk."""
+    pairs = a[..., :, None] * b[..., None, :]
+    table = jnp.asarray(_TABLES[name].reshape(16, -1), dtype=a.dtype)
+    return matmul(pairs.reshape(-1, 16), table).reshape(*pairs.shape[:-2], -1)
+
+
+@functools.partial(_bilinear.defjvp, symbolic_zeros=True)
+def _bilinear_jvp(name, primals, tangents):
+    # One factor and the table are multiplied once, and every tangent with their small matrix.
+    a, b = primals
+    out = _bilinear(a, b, name)
+    by_a = _TABLES[name]
+    out_dot = jnp.zeros_like(out)
+    for fixed, tangent, table in ((b, tangents[0], by_a), (a, tangents[1], np.swapaxes(by_a, 0, 1))):
+        if not isinstance(tangent, SymbolicZero):
+            size = table.shape[2]
+            flat = jnp.asarray(table.transpose(1, 2, 0).reshape(4, 4 * size), dtype=a.dtype)
+            half = matmul(fixed.reshape(-1, 4), flat).reshape(*fixed.shape[:-1], size, 4)
+            out_dot = out_dot + matvec(half, tangent)
+    return out, out_dot
 
 
 def multiply(a: Float[Array, "... 4"], b: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
     """Hamilton product a * b (apply b first, then a)."""
-    return jnp.einsum("...i,...j,ijk->...k", a, b, jnp.asarray(_PRODUCT, dtype=a.dtype), optimize=[(0, 1), (0, 1)])
+    return _bilinear(a, b, "product")
 
 
 def conjugate(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
@@ -62,8 +93,7 @@ def normalise(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
 
 def matrix(e: Float[Array, "... 4"]) -> Float[Array, "... 3 3"]:
     """Rotation matrix R with x_world = R x_body."""
-    flat = jnp.einsum("...i,...j,ijk->...k", e, e, jnp.asarray(_MATRIX, dtype=e.dtype), optimize=[(0, 1), (0, 1)])
-    return flat.reshape(*e.shape[:-1], 3, 3)
+    return _bilinear(e, e, "matrix").reshape(*e.shape[:-1], 3, 3)
 
 
 def exp(p: Float[Array, "... 3"]) -> Float[Array, "... 4"]:
@@ -100,7 +130,8 @@ def minus(e1: Quaternion, e0: Quaternion) -> Vector3:
 
 def skew(x: Float[Array, "... 3"]) -> Float[Array, "... 3 3"]:
     """Cross-product matrix [x], with [x] y = x × y."""
-    return jnp.tensordot(x, jnp.asarray(_LEVI_CIVITA, dtype=x.dtype), axes=1)
+    table = jnp.asarray(_LEVI_CIVITA.reshape(3, 9), dtype=x.dtype)
+    return matmul(x.reshape(-1, 3), table).reshape(*x.shape, 3)
 
 
 def cross(a: Float[Array, "... 3"], b: Float[Array, "... 3"]) -> Float[Array, "... 3"]:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from .._typing import Array, Float
 from ..constraints.assemble import Rows, node_bodies
 from ..math import block_sparse
+from ..math.product import matvec
 from ..system import System
 
 
@@ -57,7 +58,7 @@ def balance(
     system: System, rows: Rows, v: Float[Array, "bodies 6"], lam: tuple[Array, ...], x: Float[Array, " friction"]
 ) -> Float[Array, "bodies 6"]:
     """Left side of the balance of impulses: D v + kappa terms - G^T lam - b^T F x + p."""
-    out = jnp.einsum("bij,bj->bi", rows.D, v) + rows.p
+    out = matvec(rows.D, v) + rows.p
     parts = [out[i] for i in range(system.num_bodies)]
     dry = dict(zip(system.friction_axes, range(len(system.friction_axes)), strict=True))
     for i, axis in enumerate(system.axes):
@@ -70,18 +71,19 @@ def balance(
             parts[b] = parts[b] + row * amount
     for node, bodies in enumerate(node_bodies(system)):
         for body, jac in zip(bodies, rows.G[node], strict=True):
-            parts[body] = parts[body] - jac.T @ lam[node]
+            parts[body] = parts[body] - matvec(jac.T, lam[node])
     return jnp.stack(parts)
 
 
 def gaps(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> tuple[Float[Array, " rows"], ...]:
     """G v + a of every constraint node."""
     return tuple(
-        sum((jac @ v[b] for b, jac in zip(bodies, rows.G[node], strict=True)), rows.a[node])
+        sum((matvec(jac, v[b]) for b, jac in zip(bodies, rows.G[node], strict=True)), rows.a[node])
         for node, bodies in enumerate(node_bodies(system))
     )
 
 
 def friction_rates(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, " friction"]:
     """b v of the dry-friction axes [rad/s or m/s]."""
-    return jnp.einsum("bif,bi->f", friction_columns(system, rows), v)
+    columns = friction_columns(system, rows)
+    return matvec(columns.reshape(-1, columns.shape[-1]).T, v.reshape(-1))

@@ -17,6 +17,7 @@ from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, active_set_solve,
 from ..constraints import Prepared, Rows, assemble, axes
 from ..math import rotation
 from ..math.block_sparse import Factor
+from ..math.product import matmul, matvec
 from ..system import State, System
 from . import saddle
 
@@ -51,20 +52,22 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
     if nf == 0:
         v, lam = saddle.solve(system, lu, -rows.p[..., None], [-a[:, None] for a in rows.a])
         v, lam = _refine(system, lu, rows, v[..., 0], tuple(node[:, 0] for node in lam), guess)
-        return (v, lam, guess, (MLCP_RESULTS.successful, jnp.zeros((), dtype=int))), (lu, None, None, None)
+        return (v, lam, guess, (MLCP_RESULTS.successful, jnp.zeros((), dtype=int))), (lu, None)
     b = saddle.friction_columns(system, rows)
     p = jnp.concatenate([-rows.p[..., None], b], axis=-1)
     a = [jnp.concatenate([-node[:, None], jnp.zeros((node.shape[0], nf), node.dtype)], axis=1) for node in rows.a]
     v, lam = saddle.solve(system, lu, p, a)
     v1, X = v[..., 0], v[..., 1:] * rows.bound
-    q = jnp.einsum("bif,bi->f", b, v1)
-    N = jnp.einsum("bif,big->fg", b, X) + rows.creep * jnp.eye(nf, dtype=q.dtype)
+    rates = b.reshape(-1, nf).T
+    q = matvec(rates, v1.reshape(-1))
+    N = matmul(rates, X.reshape(-1, nf)) + rows.creep * jnp.eye(nf, dtype=q.dtype)
     one = jnp.ones_like(q)
     solution = solver.solve(MLCP(N, q, -one, one), guess)
     x = solution.x
-    lam = tuple(node[:, 0] + node[:, 1:] @ (rows.bound * x) for node in lam)
-    v, lam = _refine(system, lu, rows, v1 + X @ x, lam, x)
-    return (v, lam, x, (solution.result, solution.pivots)), (lu, b, X, N)
+    answer = X, tuple(node[:, 1:] * rows.bound for node in lam)
+    lam = tuple(node[:, 0] + matvec(column, x) for node, column in zip(lam, answer[1], strict=True))
+    v, lam = _refine(system, lu, rows, v1 + matvec(X, x), lam, x)
+    return (v, lam, x, (solution.result, solution.pivots)), (lu, (rates, N, answer))
 
 
 def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: tuple[Array, ...], x: Array):
@@ -78,11 +81,11 @@ def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: tuple[Array, 
 def _solve_rows_jvp(system, solver, primals, tangents):
     # At the solution z = (v+, lam, x) the rows say R(rows, z) = 0 on free friction rows, x = +-1 on the others.
     # With K, b, X, N as above and ' for a tangent at fixed z:
-    #     K (dv, dlam) = -(balance', gap') + (b^T F dx),   dx_free from (N dx)_free = -(b y + slack')_free
-    # where y = K^-1 (-balance', -gap'). One factorisation serves every tangent, and JAX transposes the rule.
+    #     (dv, dlam) = K^-1 (-balance', -gap') + X F dx,   dx_free from (N dx)_free = -(b y + slack')_free
+    # where y is the first part of dv. One factorisation serves every tangent, and JAX transposes the rule.
     rows, guess = primals
     rows_dot, _ = tangents
-    out, (lu, b, _, N) = _solve(system, solver, rows, guess)
+    out, (lu, friction) = _solve(system, solver, rows, guess)
     v, lam, x, status = out
 
     # only what the tangent touches is differentiated: a velocity moves no Jacobian, a motor gain no matrix
@@ -91,7 +94,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
 
     def residual(moving: Rows):
         rows = eqx.combine(moving, still)
-        slack = saddle.friction_rates(system, rows, v) + rows.creep * x if b is not None else jnp.zeros(0)
+        slack = saddle.friction_rates(system, rows, v) + rows.creep * x if friction else jnp.zeros(0)
         gaps = tuple(g + s * node for g, s, node in zip(saddle.gaps(system, rows, v), rows.sigma, lam, strict=True))
         return saddle.balance(system, rows, v, lam, x), gaps, slack
 
@@ -100,16 +103,15 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     y, lam_dot = saddle.solve(system, lu, -balance[..., None], [-g[:, None] for g in gap])
     v_dot, lam_dot = y[..., 0], tuple(node[:, 0] for node in lam_dot)
     x_dot = jnp.zeros_like(x)
-    if b is not None and N is not None:
+    if friction:
+        rates, N, (X, X_lam) = friction
         one = jnp.ones_like(x)
-        q = -N @ x + saddle.friction_rates(system, rows, v) + rows.creep * x
+        q = -matvec(N, x) + saddle.friction_rates(system, rows, v) + rows.creep * x
         free = free_rows(MLCP(N, q, -one, one), x)
-        rhs = jnp.where(free, -(jnp.einsum("bif,bi->f", b, v_dot) + slack), 0.0)
+        rhs = jnp.where(free, -(matvec(rates, v_dot.reshape(-1)) + slack), 0.0)
         x_dot = active_set_solve(N, free, rhs)
-        push = b @ (rows.bound * x_dot)
-        y, more = saddle.solve(system, lu, push[..., None], [jnp.zeros((a.shape[0], 1), a.dtype) for a in rows.a])
-        v_dot = v_dot + y[..., 0]
-        lam_dot = tuple(n + m[:, 0] for n, m in zip(lam_dot, more, strict=True))
+        v_dot = v_dot + matvec(X, x_dot)
+        lam_dot = tuple(node + matvec(column, x_dot) for node, column in zip(lam_dot, X_lam, strict=True))
     zero_status = jax.tree.map(_zero_tangent, status)
     return out, (v_dot, lam_dot, x_dot, zero_status)
 

@@ -1,0 +1,48 @@
+"""Products of small matrices against numpy, under every transformation."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from spookax.math.product import matmul, matvec
+
+A_SHAPE, B_SHAPE = (5, 3, 4), (5, 4, 2)
+close = functools.partial(np.testing.assert_allclose, rtol=1e-13, atol=1e-13)
+
+
+@pytest.fixture
+def factors(rng) -> tuple[np.ndarray, np.ndarray]:
+    return rng.normal(size=A_SHAPE), rng.normal(size=B_SHAPE)
+
+
+def test_leading_axes(factors):
+    A, B = factors
+    close(matmul(jnp.asarray(A), jnp.asarray(B)), A @ B)
+    close(matmul(jnp.asarray(A[0]), jnp.asarray(B)), A[0] @ B)
+    close(matmul(jnp.asarray(A), jnp.asarray(B[0])), A @ B[0])
+    close(matvec(jnp.asarray(A), jnp.asarray(B[..., 0])), np.einsum("bij,bj->bi", A, B[..., 0]))
+
+
+@pytest.mark.parametrize("repeat", [1, 40])  # 40 times as many are multiplied by the other road
+def test_batches(factors, repeat):
+    A, B = (np.tile(m, (repeat, 1, 1)) for m in factors)
+    close(jax.vmap(matmul)(A, B), A @ B)
+    close(jax.vmap(matmul, (None, 0))(A[0], B), A[0] @ B)
+    close(jax.vmap(matmul, (0, None))(A, B[0]), A @ B[0])
+    turned = np.moveaxis(A, 0, 2), np.moveaxis(B, 0, 1)
+    close(jax.vmap(matmul, (2, 1), 1)(*turned), np.moveaxis(A @ B, 0, 1))
+    close(jax.vmap(jax.vmap(matmul, (None, 0)), (0, None))(A, B), np.einsum("aik,bkj->abij", A, B))
+    close(jax.vmap(jax.vmap(matmul, (0, None)), (None, 0))(A, B), np.einsum("aik,bkj->baij", A, B))
+
+
+def test_derivatives(factors):
+    check_grads(matmul, factors, order=2)
+    check_grads(jax.vmap(matmul), factors, order=2)
+    check_grads(jax.vmap(matmul, (None, 0)), (factors[0][0], factors[1]), order=2)
+    by_both = jax.grad(lambda A, B: jnp.sum(jnp.sin(matmul(A, B))), (0, 1))(*factors)
+    for mine, theirs in zip(by_both, jax.grad(lambda A, B: jnp.sum(jnp.sin(A @ B)), (0, 1))(*factors), strict=True):
+        close(mine, theirs)
