@@ -48,6 +48,11 @@ class AbstractModel(eqx.Module):
     noise_size: eqx.AbstractVar[int]
     num_channels: eqx.AbstractVar[int]
 
+    @property
+    def can_steady(self) -> bool:
+        """Whether the noise's effect can be held while parameters change (`steadied`, `same_noise`)."""
+        return False
+
     @abc.abstractmethod
     def prepare(self, z: Float[Array, " p"]) -> Any:
         """What depends on the parameters only; handed to the other methods as `p`."""
@@ -59,6 +64,18 @@ class AbstractModel(eqx.Module):
     @abc.abstractmethod
     def replay(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> StateTree:
         """The same step at the solution that `hint` (as returned by `step`) describes: no search, same derivative."""
+
+    def steadied(
+        self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array, steady: Scalar
+    ) -> StateTree:
+        """`replay` in value; in derivative, for `steady` = 1, as if the noise changed the velocities by the same
+        amount whatever the parameters. Models with `can_steady` have it, and `same_noise`.
+        """
+        raise NotImplementedError
+
+    def same_noise(self, x: StateTree, p: Any, w: Array, p_now: Any) -> Array:
+        """Noise with the effect under `p` that w has under `p_now`, at the state x."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def observe(self, x: StateTree, x1: StateTree, p: Any, s: Scalar) -> Float[Array, " channels"]:

@@ -47,8 +47,8 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
             if error is not None:
                 raise error
             if report is not None:
-                report(Progress("stages", 2, 7, 123.5, 0.25, 1e-4, 3.2))
-                report(Progress("noise 1", 0, 8, 120.0, 1e-9, 1e-5, 4.0))
+                report(Progress(2, 7, 123.5, 0.25, 1e-4, 3.2, "stages"))
+                report(Progress(0, 8, 120.0, 1e-9, 1e-5, 4.0, "noise 1"))
             return made_up(tmp_path, status, message)
 
         monkeypatch.setattr(importlib.import_module("spookax.study.identify"), "identify", identify)

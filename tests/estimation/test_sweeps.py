@@ -274,12 +274,13 @@ def surprise(samples: Samples, levels: jax.Array) -> jax.Array:
 
 
 def evidence(samples: Samples) -> Evidence:
-    """As the estimator hands it over, from a trajectory of the wrong parameters and without noise."""
-    path = simulated(MODEL, Masses(np.zeros(2), np.zeros(2)), np.zeros(3), samples.u, jnp.zeros((LONG, 2)))
-    lin = linearise(MODEL, jnp.zeros(3), NOISE, path, samples)
+    """As the estimator hands it over, at the right parameters but from a trajectory without noise."""
+    z = np.append(FORCE, 0.2)
+    path = simulated(MODEL, Masses(np.zeros(2), np.zeros(2)), z, samples.u, jnp.zeros((LONG, 2)))
+    lin = linearise(MODEL, jnp.asarray(z), NOISE, path, samples)
     P0 = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0]))
     seen = np.asarray(samples.seen).sum(axis=(0, 1))
-    return Evidence(lin, path.w, jnp.zeros((4, 3)), P0, jnp.full(3, 1e-3), jnp.zeros(3), seen)
+    return Evidence(lin, path.w, P0, seen)
 
 
 SEARCH = 0.05  # what the search for the levels settles for

@@ -4,21 +4,24 @@
 evaluated by filtering again with scaled noise; nothing is linearised anew.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 
 from .._compiled import compiled
 from .._typing import Array, Float, Scalar
-from ..math import small
 from .linearise import Linearised
 from .sweeps import covariance_filter, reduced
 
 _RANGE = np.log(1e3)  # a level moves by at most this factor at a time
-_CLOSE = 0.05  # tolerance, relative to a level
+_REACH = 2.0  # beyond what is known
+_NOTHING = 0.1  # difference of a log-likelihood that means nothing
+_EVALUATIONS = 20
+SAME_LEVEL = 0.1  # change of a level, relative, that is none
 
 
 class Evidence(NamedTuple):
@@ -26,26 +29,26 @@ class Evidence(NamedTuple):
 
     lin: Linearised
     w: Float[Array, "steps m"]
-    Y0: Float[Array, "n p"]
     P0: Float[Array, "n n"]
-    weight: Float[Array, " p"]  # 1/sd of the prior, own parameters included
-    away: Float[Array, " p"]  # parameters minus their prior mean
     seen: np.ndarray  # number of readings of every channel
+
+
+def relevelled(lin: Linearised, process: Array, sensor: Float[Array, " channels"]) -> Linearised:
+    """The same problem in units of noise levels that are `process` and `sensor` times as large."""
+    channel = jnp.tile(sensor, lin.e.shape[1] // sensor.shape[0])
+    H, J = lin.H / channel[:, None], process * lin.J / channel[:, None]
+    return Linearised(lin.A, process * lin.B, lin.C, H, J, lin.D / channel[:, None], lin.e / channel)
 
 
 def _surprise_at(data: Evidence, levels: Float[Array, " l"]) -> Scalar:
     """-log evidence at levels relative to the present ones: logs of (process, channels)."""
-    channels, lin = data.seen.shape[0], data.lin
+    channels = data.seen.shape[0]
     process = jnp.exp(levels[:-channels])  # one for all noises, or one for each
-    channel = jnp.tile(jnp.exp(levels[-channels:]), lin.e.shape[1] // channels)
-    H, J = lin.H / channel[:, None], process * lin.J / channel[:, None]
-    scaled = Linearised(lin.A, process * lin.B, lin.C, H, J, lin.D / channel[:, None], lin.e / channel)
-    f = covariance_filter(scaled, data.w / process, data.Y0, data.P0)
-    N, g, q = reduced(f)
-    N = N + jnp.diag(data.weight**2)
-    g = g - data.weight**2 * data.away
-    best = small.solve(N, g[:, None])[:, 0] if g.shape[0] else g
-    return q - jnp.dot(g, best) / 2 + f.log_det / 2
+    # at the present parameters: levels and parameters take turns until they agree
+    still = data.lin._replace(C=data.lin.C[..., :0], D=data.lin.D[..., :0])
+    scaled = relevelled(still, process, jnp.exp(levels[-channels:]))
+    f = covariance_filter(scaled, data.w / process, data.P0[:, :0], data.P0)
+    return reduced(f)[2] + f.log_det / 2
 
 
 _surprise = compiled(_surprise_at)
@@ -56,13 +59,34 @@ def _surprise_and_slope(levels: Float[Array, " l"], data: Evidence) -> tuple[Sca
     return jax.value_and_grad(lambda levels: _surprise_at(data, levels))(levels)
 
 
+def _least(cost: Callable[[float], float]) -> float:
+    """Where a function of one logarithm is least, to what means nothing; zero if that is best in its neighbourhood."""
+    points = {x: cost(x) for x in (-SAME_LEVEL, 0.0, SAME_LEVEL)}
+    best = min(points, key=points.__getitem__)
+    for _ in range(_EVALUATIONS):
+        if best == 0.0 or abs(best) >= _RANGE:
+            break
+        known = sorted(points)
+        middle = min(max(known.index(best), 1), len(known) - 2)
+        a, b, c = known[middle - 1 : middle + 2]
+        left, right = (points[b] - points[a]) / (b - a), (points[c] - points[b]) / (c - b)
+        bend = 2 * (right - left) / (c - a)
+        # the parabola's foot, as far as it is to be trusted; downhill where there is none
+        foot = (a + b) / 2 - left / bend if bend > 0 else float(-np.sign(left + right)) * _RANGE
+        foot = float(np.clip(foot, max(known[0] - _REACH, -_RANGE), min(known[-1] + _REACH, _RANGE)))
+        if bend > 0 and bend * (foot - best) ** 2 / 2 < _NOTHING:
+            return foot
+        points[foot] = cost(foot)
+        best = min(points, key=points.__getitem__)
+    return best
+
+
 def estimate_levels(
     recordings: list[Evidence], process: bool, sensors: bool, groups: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Factors on the process noise and on every channel's sd that the evidence asks for (1 where not asked for).
 
-    `groups`: 1, or the number of noises for a factor each. The recordings share the parameters, but each is allowed
-    its own best ones here: near the optimum these differ by their own uncertainty only.
+    `groups`: 1, or the number of noises for a factor each.
     """
     channels = len(recordings[0].seen)
     chosen = np.concatenate([np.full(groups, process), np.full(channels, sensors)])
@@ -84,8 +108,7 @@ def estimate_levels(
 
     count = int(chosen.sum())
     if count == 1:
-        # the bracket reaches down first: a start is more often too careful than too sure
-        best = minimize_scalar(cost, bracket=(-1.0, 0.0), method="brent", tol=_CLOSE).x  # pyright: ignore
+        best = _least(cost)
     elif count:
         # a gradient of 0.1 (a log-likelihood per logarithm of a level) is flat enough
         options = {"maxiter": 30, "ftol": 1e-9, "gtol": 0.1}

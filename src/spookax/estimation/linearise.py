@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from .._typing import Array, Float
 from ..protocol import AbstractModel, Noise, Samples
 
-_CHUNK = 256  # steps differentiated at once: small enough for the cache
+_CHUNK = 32  # steps differentiated at once: small enough for the cache of one core
 
 
 class Linearised(NamedTuple):
@@ -65,38 +65,53 @@ def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
     return jax.vmap(one)(before(path.x), after(path.x), samples.y, samples.s, samples.seen)
 
 
-def linearise(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Linearised:
-    """Jacobians along a trajectory of the simulator."""
+def linearise(
+    model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples, steady: Array | float = 0.0
+) -> Linearised:
+    """Jacobians along a trajectory of the simulator.
+
+    With `steady` = 1, C leaves out how the parameters change what the noise does, (dB/dz) w (`model.can_steady`).
+    """
     n, m = model.tangent_size, model.noise_size
     half = n // 2
 
     def one(args):
         x, x1, u, w, hint, y, s, seen = args
 
-        def moved(pose: Array, rest: Array) -> tuple[Array, Array]:
+        def posed(pose: Array) -> Array:
+            start = model.retract(x, jnp.concatenate([pose, jnp.zeros(n - half, dtype=z.dtype)]))
+            return model.local(model.replay(start, model.prepare(z), u, w, noise, hint), x1)
+
+        def moved(rest: Array) -> Array:
             velocity, dw, dz = jnp.split(rest, (n - half, n - half + m))
+            start, p = model.quicken(x, velocity), model.prepare(z + dz)
+            if model.can_steady:
+                return model.local(model.steadied(start, p, u, w + dw, noise, hint, jnp.asarray(steady)), x1)
+            return model.local(model.replay(start, p, u, w + dw, noise, hint), x1)
+
+        def read(start: Array, end: Array, dz: Array) -> Array:
+            pair = model.retract(x, start), model.retract(x1, end)
             p = model.prepare(z + dz)
-            start = model.quicken(model.retract(x, jnp.concatenate([pose, still])), velocity)
-            end = model.replay(start, p, u, w + dw, noise, hint)
-            predicted = jax.vmap(lambda s: model.observe(start, end, p, s))(s)
-            return model.local(end, x1), whitened(model, noise, predicted, y, seen)
+            predicted = jax.vmap(lambda s: model.observe(*pair, p, s))(s)
+            return whitened(model, noise, predicted, y, seen)
 
         # in two parts: only the pose moves the geometry, which is most of the work
-        still = jnp.zeros(n - half, dtype=z.dtype)
-        zero = jnp.zeros(half, dtype=z.dtype), jnp.zeros(n - half + m + z.shape[0], dtype=z.dtype)
-        e = moved(*zero)[1]
-        by_pose, by_rest = jax.jacfwd(moved, 0)(*zero), jax.jacfwd(moved, 1)(*zero)
-        step, reading = (jnp.concatenate(part, axis=1) for part in zip(by_pose, by_rest, strict=True))
+        rest = jnp.zeros(n - half + m + z.shape[0], dtype=z.dtype)
+        by_pose, by_rest = jax.jacfwd(posed)(jnp.zeros(half, dtype=z.dtype)), jax.jacfwd(moved)(rest)
+        step = jnp.concatenate([by_pose, by_rest], axis=1)
         A, B, C = jnp.split(step, (n, n + m), axis=1)
-        H, J, D = jnp.split(-reading, (n, n + m), axis=1)
-        return Linearised(A, B, C, H, J, D, e)
+        # readings are few: backwards from them, and through the step by the chain rule
+        zero = jnp.zeros(n, dtype=z.dtype), jnp.zeros(n, dtype=z.dtype), jnp.zeros_like(z)
+        e, back = jax.vjp(read, *zero)
+        by_start, by_end, by_z = jax.vmap(back)(jnp.eye(e.shape[0], dtype=e.dtype))
+        return Linearised(A, B, C, -by_start - by_end @ A, -by_end @ B, -by_z - by_end @ C, e)
 
     data = (before(path.x), after(path.x), samples.u, path.w, path.hint, samples.y, samples.s, samples.seen)
     return chunked(one, data, path.w.shape[0])
 
 
 def chunked(function: Callable[[Any], Any], data: Any, count: int) -> Any:
-    """`vmap` in chunks that fit the cache; one compiled body, so `count` should have a divisor up to 256."""
+    """`vmap` in chunks that fit the cache; one compiled body, so `count` should have a divisor up to 32."""
     size = max(d for d in range(1, min(_CHUNK, count) + 1) if count % d == 0)
     if size * 8 < _CHUNK:  # no useful divisor
         size = count

@@ -15,9 +15,10 @@ recording has its own first state and its own offsets, which are eliminated insi
 **Source:** Marklund, Servin, Larson (2025), chapter 3, in the form described in the documentation (estimation).
 """
 
+import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,127 +26,47 @@ import numpy as np
 
 from .._compiled import compiled
 from .._results import ESTIMATE_RESULTS
-from .._typing import Array, Float, Scalar
+from .._threads import concurrently, cores
+from .._typing import Array
 from ..complementarity import MLCP, solve_mlcp
 from ..math import small
-from ..protocol import AbstractModel, Noise, Samples
-from .levels import Evidence, estimate_levels
-from .linearise import Linearised, Path, before, chunked, linearise, residuals
+from ..protocol import Noise, Samples
+from .levels import SAME_LEVEL, Evidence, estimate_levels
+from .linearise import Linearised, Path, before
 from .problem import Fit, Iterate, Problem, Progress, Settings, Stage
-from .sweeps import Filtered, adjoint_smoother, covariance_filter, feedback_gains, reduced
+from .recording import (
+    Plan,
+    compiled_gains,
+    compiled_linearise,
+    compiled_relevelled,
+    cost_of,
+    filtered,
+    first_state,
+    follow,
+    log_density,
+    noise_cost,
+    nudged,
+    replan,
+    stiff_gains,
+)
+from .sweeps import Filtered
 
 _LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
-_ROUGH = 0.01  # relative decrease that ends a stage before the last
+_ROUGH = 0.01  # relative decrease that ends what is iterated only roughly: stages, and the rounds of noise levels
 _SHORT = 0.2  # fraction of a step below which a rough phase is given up
 _TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
 _LEVEL_ROUNDS = 4
 SLOPE_ROUNDS = 6
-_SAME_LEVEL = 0.1  # change of a level, relative, that is none
 SAME_SLOPE = 0.01  # step of a parameter, in its standard deviations, after which the slope is the same
 _NEAR = 0.3  # distance over which the slope of the log-determinant is taken as constant, in z
-_PROBES = 3
+_PROBES = 2
 _NO_SLOPE = 0.05  # step of the parameters, in standard deviations, that is not worth one more iteration
-_DIFFERENCE = 1e-3  # to either side for the slope, in z: rounding of a determinant grows with stiffness
+_DIFFERENCE = 1e-3  # for the slope, in z: rounding of a determinant grows with stiffness
+_SLICE = 512  # steps, of which fewer are not worth a thread
+
+T = TypeVar("T")
 
 DEFAULT_SETTINGS = Settings()
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# compiled pieces, one recording each
-
-
-@compiled
-def first_state(model: AbstractModel, z: Array, path: Path, sd: float) -> tuple[Array, Array]:
-    """(P_0, Y_0): covariance of the free directions of x_0, and how x_0 follows the parameters."""
-    n = model.tangent_size
-    x0 = jax.tree.map(lambda a: a[0], path.x)
-
-    def placed(d: Array) -> Array:
-        return model.local(model.start(model.retract(x0, d[:n]), model.prepare(z + d[n:])), x0)
-
-    jac = jax.jacfwd(placed)(jnp.zeros(n + z.shape[0], dtype=z.dtype))
-    T, Y0 = jac[:, :n], jac[:, n:]
-    scale = jnp.concatenate([jnp.full(n // 2, sd), jnp.full(n // 2, 10 * sd)])
-    half = T * scale
-    return half @ half.T, Y0
-
-
-class Plan(NamedTuple):
-    """Noise and feedback that follow a planned trajectory: w_k + K_k (planned - actual)."""
-
-    x: Any  # planned states x_0 ... x_(K-1)
-    w: Float[Array, "steps m"]
-    gains: Float[Array, "steps m n"]
-
-
-@compiled
-def follow(model: AbstractModel, z: Array, noise: Noise, plan: Plan, u: Array, hint: Array) -> Path:
-    """Simulate a plan with its feedback; whatever the plan, the result is a trajectory of the simulator."""
-    p = model.prepare(z)
-
-    def body(carry, step):
-        x, level = carry
-        target, w, u, gain = step
-        w = w + gain @ model.local(target, x)
-        x1, level = model.step(x, p, u, w, noise, level)
-        return (x1, level), (x1, w, level)
-
-    x0 = model.start(jax.tree.map(lambda a: a[0], plan.x), p)
-    _, (x, w, hint) = jax.lax.scan(body, (x0, hint), (plan.x, plan.w, u, plan.gains))
-    return Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x0, x), w, hint)
-
-
-@compiled
-def stiff_gains(model: AbstractModel, z: Array, noise: Noise, x: Any) -> Float[Array, "steps m n"]:
-    """Gains that hold a simulation to planned states at any cost: for a start, whose parameters may be far off."""
-    p = model.prepare(z)
-    return chunked(lambda x: model.tracking_gain(x, p, noise), x, jax.tree.leaves(x)[0].shape[0])
-
-
-@compiled
-def cost_of(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Scalar:
-    """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
-    e = residuals(model, z, noise, path, samples)
-    return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2
-
-
-@compiled
-def replan(
-    model: AbstractModel, path: Path, lin: Linearised, f: Filtered, gains: Array, dz: Array, alpha: Array
-) -> tuple[Plan, Scalar]:
-    """The plan of the adjoint smoother for a step dz, a fraction alpha of the way, and its root mean square length."""
-    dx, new_w = adjoint_smoother(lin, path.w, f, dz)
-    x = jax.vmap(model.retract)(before(path.x), alpha * dx)
-    return Plan(x, path.w + alpha * (new_w - path.w), gains), jnp.sqrt(jnp.mean(dx**2))
-
-
-@compiled
-def nudged(model: AbstractModel, path: Path, lin: Linearised, f: Filtered, dz: Array) -> Path:
-    """The best trajectory for parameters moved by a tiny dz, to first order."""
-    (dx, dw), (dx_0, dw_0) = adjoint_smoother(lin, path.w, f, dz), adjoint_smoother(lin, path.w, f, 0 * dz)
-    x = jax.vmap(model.retract)(before(path.x), dx - dx_0)
-    last = jax.tree.map(lambda moved, old: jnp.concatenate([moved, old[-1:]]), x, path.x)
-    return path._replace(x=last, w=path.w + dw - dw_0)
-
-
-_linearise = compiled(linearise)
-_gains = compiled(feedback_gains)
-
-
-@compiled
-def _filter(lin: Linearised, w: Array, Y0: Array, P0: Array) -> tuple[Filtered, tuple[Array, Array, Scalar]]:
-    f = covariance_filter(lin, w, Y0, P0)
-    return f, reduced(f)
-
-
-@compiled
-def _density(lin: Linearised) -> Scalar:
-    """Sum log|B| of the velocities: minus the log-density of the states that unit noise leads to, but for constants."""
-    B = lin.B[:, lin.B.shape[1] // 2 :]
-    if B.shape[1] == B.shape[2]:  # one noise for every velocity: B' B would square its condition
-        return jnp.sum(jax.vmap(small.log_abs_det)(B))
-    factors = jax.vmap(lambda B: small.cholesky(B.T @ B))(B)
-    return jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)))
 
 
 @compiled
@@ -167,16 +88,18 @@ class _Part(NamedTuple):
     Y0: Array
     P0: Array
     f: Filtered
-    N: Array  # reduced to all parameters, shared and own
+    N: Array  # reduced to all parameters, shared and own: 1/2 dz' N dz - g' dz + q
     g: Array
+    q: Array
 
 
 class _Linear(NamedTuple):
-    """All recordings, own parameters eliminated: 1/2 dz' N dz - g' dz."""
+    """All recordings with their priors, own parameters eliminated: 1/2 dz' N dz - g' dz + q."""
 
     parts: list[_Part]
     N: Array
     g: Array
+    q: Array
 
 
 class Estimator:
@@ -193,6 +116,7 @@ class Estimator:
         self.sensor = np.ones(problem.samples[0].y.shape[-1])
         self.stage = self._used = 0
         self.first_cost: float | None = None  # after the first stage, at the levels as given
+        self._compiled: set[str] = set()
         self._began = time.perf_counter()
 
     # --- all recordings
@@ -206,41 +130,71 @@ class Estimator:
         total = np.sum((p.weight * (np.asarray(it.z) - p.prior)) ** 2)
         return float(total + sum(np.sum((p.own_weight * np.asarray(o)) ** 2) for o in it.own)) / 2
 
-    def _recordings(self, it: Iterate):
+    def _recordings(self, it: Iterate) -> list[tuple[Array, Path, Samples]]:
         """(all parameters, path, samples) of every recording."""
-        for own, path, samples in zip(it.own, it.paths, self.problem.samples, strict=True):
-            yield jnp.concatenate([it.z, own]), path, samples
+        z = [jnp.concatenate([it.z, own]) for own in it.own]
+        return list(zip(z, it.paths, self.problem.samples, strict=True))
+
+    def _each(self, name: str, task: Callable[..., T], items: Sequence[tuple]) -> list[T]:
+        """The task on all items: once its functions have been compiled, on all cores."""
+        tasks = [functools.partial(task, *item) for item in items]
+        first = [] if name in self._compiled else [tasks.pop(0)()]
+        self._compiled.add(name)
+        return first + concurrently(tasks)
 
     def cost(self, stage: Stage, it: Iterate) -> float:
         """Joint cost with priors."""
         noise = self.noise(stage)
-        return self._prior(it) + sum(float(cost_of(stage.model, *self._at(noise, *r))) for r in self._recordings(it))
 
-    @staticmethod
-    def _at(noise: Noise, z: Array, path: Path, samples: Samples):
-        return z, noise, path, samples
+        def one(z: Array, path: Path, samples: Samples) -> float:
+            return float(cost_of(stage.model, z, noise, path, samples))
 
-    def linear(self, stage: Stage, it: Iterate) -> _Linear:
+        return self._prior(it) + sum(self._each("cost", one, self._recordings(it)))
+
+    def linear(self, stage: Stage, it: Iterate, steady: bool = False) -> _Linear:
         """Linearise and filter every recording and reduce to the shared parameters."""
-        p, count, noise = self.problem, it.z.shape[0], self.noise(stage)
+        part = functools.partial(self._part, stage, self.noise(stage), steady=jnp.asarray(float(steady)))
+        return self._reduced(it, self._each("part", part, self._recordings(it)))
+
+    def _reduced(self, it: Iterate, parts: list[_Part]) -> _Linear:
+        p, count = self.problem, it.z.shape[0]
         weight, own_weight = jnp.asarray(p.weight) ** 2, jnp.asarray(p.own_weight) ** 2
-        total = _Linear([], jnp.diag(weight), -weight * (it.z - jnp.asarray(p.prior)))
-        for own, (z, path, samples) in zip(it.own, self._recordings(it), strict=True):
-            part = self._part(stage, noise, z, path, samples)
+        total_N, total_g = jnp.diag(weight), -weight * (it.z - jnp.asarray(p.prior))
+        total_q = sum((part.q for part in parts), jnp.asarray(self._prior(it)))
+        for own, part in zip(it.own, parts, strict=True):
             N, g = part.N[:count, :count], part.g[:count]
             if own.shape[0]:
                 corner = part.N[count:, count:] + jnp.diag(own_weight)
                 rhs = jnp.concatenate([part.N[count:, :count], (part.g[count:] - own_weight * own)[:, None]], axis=1)
                 both = small.solve(corner, rhs)
+                total_q = total_q - rhs[:, -1] @ both[:, -1] / 2
                 N, g = N - part.N[:count, count:] @ both[:, :-1], g - part.N[:count, count:] @ both[:, -1]
-            total = _Linear([*total.parts, part], total.N + N, total.g + g)
-        return total
+            total_N, total_g = total_N + N, total_g + g
+        return _Linear(parts, total_N, total_g, total_q)
 
-    def _part(self, stage: Stage, noise: Noise, z: Array, path: Path, samples: Samples) -> _Part:
-        lin = _linearise(stage.model, z, noise, path, samples)
+    def _part(
+        self, stage: Stage, noise: Noise, z: Array, path: Path, samples: Samples, steady: Array | None = None
+    ) -> _Part:
+        steady = jnp.zeros(()) if steady is None else steady
+        steps = path.w.shape[0]
+        room = max(1, min(cores() // len(self.problem.samples), steps // _SLICE))
+        slices = max(n for n in range(1, room + 1) if steps % n == 0)
+
+        def one(i: int) -> Linearised:
+            here, until = slice(i * steps // slices, (i + 1) * steps // slices), (i + 1) * steps // slices + 1
+            x = jax.tree.map(lambda a: a[here.start : until], path.x)
+            part = Path(x, path.w[here], path.hint[here])
+            return compiled_linearise(stage.model, z, noise, part, jax.tree.map(lambda a: a[here], samples), steady)
+
+        found = self._each("slice", one, [(i,) for i in range(slices)])
+        lin = found[0] if slices == 1 else jax.tree.map(lambda *a: jnp.concatenate(a), *found)
         P0, Y0 = first_state(stage.model, z, path, self.problem.initial_sd)
-        f, (N, g, _) = _filter(lin, path.w, Y0, P0)
-        return _Part(lin, Y0, P0, f, N, g)
+        return self._filtered(lin, path.w, Y0, P0)
+
+    @staticmethod
+    def _filtered(lin: Linearised, w: Array, Y0: Array, P0: Array) -> _Part:
+        f, reduced = filtered(lin, w, Y0, P0)
+        return _Part(lin, Y0, P0, f, *reduced)
 
     def _own_step(self, part: _Part, own: Array, dz: Array) -> Array:
         if not own.shape[0]:
@@ -251,54 +205,71 @@ class Estimator:
 
     def _try(self, stage: Stage, it: Iterate, linear: _Linear, gains: list[Array], dz: Array, alpha: float):
         """The iterate that a fraction alpha of a step leads to, and its cost."""
-        noise, owns, paths = self.noise(stage), [], []
-        for i, (z, path, samples) in enumerate(self._recordings(it)):
-            part, own = linear.parts[i], it.own[i]
+        noise = self.noise(stage)
+
+        def one(own: Array, part: _Part, gain: Array, recording: tuple[Array, Path, Samples]) -> tuple[Array, Path]:
+            z, path, samples = recording
             step = jnp.concatenate([dz, self._own_step(part, own, dz)])
-            plan, _ = replan(stage.model, path, part.lin, part.f, gains[i], step, jnp.asarray(alpha))
+            plan = replan(stage.model, path, part.lin, part.f, gain, step, jnp.asarray(alpha))
             z = z + alpha * step
-            paths.append(follow(stage.model, z, noise, plan, samples.u, path.hint[0]))
-            owns.append(z[it.z.shape[0] :])
-        new = Iterate(it.z + alpha * dz, tuple(owns), tuple(paths))
+            return z[dz.shape[0] :], follow(stage.model, z, noise, plan, samples.u, path.hint[0])
+
+        items = list(zip(it.own, linear.parts, gains, self._recordings(it), strict=True))
+        owns, paths = zip(*self._each("try", one, items), strict=True)
+        new = Iterate(it.z + alpha * dz, owns, paths)
         return new, self.cost(stage, new)
+
+    def _gains(self, linear: _Linear) -> list[Array]:
+        return self._each("gains", lambda part: compiled_gains(part.lin), [(part,) for part in linear.parts])
 
     def retrack(self, stage: Stage, it: Iterate, gains: list[Array] | None = None) -> Iterate:
         """The states of an iterate as a trajectory of another stage's simulator. Without gains, held at any cost."""
-        noise, paths = self.noise(stage), []
-        for i, (z, path, samples) in enumerate(self._recordings(it)):
+        noise = self.noise(stage)
+
+        def one(gain: Array | None, recording: tuple[Array, Path, Samples]) -> Path:
+            z, path, samples = recording
             ahead = before(path.x)
-            gain = stiff_gains(stage.model, z, noise, ahead) if gains is None else gains[i]
-            paths.append(follow(stage.model, z, noise, Plan(ahead, path.w, gain), samples.u, path.hint[0]))
-        return it._replace(paths=tuple(paths))
+            gain = stiff_gains(stage.model, z, noise, ahead) if gain is None else gain
+            return follow(stage.model, z, noise, Plan(ahead, path.w, gain), samples.u, path.hint[0])
+
+        items = list(zip(gains or [None] * len(it.paths), self._recordings(it), strict=True))
+        return it._replace(paths=tuple(self._each("retrack", one, items)))
 
     # --- the iteration
 
     def run(self, it: Iterate, stages: Sequence[Stage]) -> Fit:
         """All stages in turn; the last one to convergence, with its noise levels and log-determinant."""
+        self.iterate = it
         linear, result = None, ESTIMATE_RESULTS.successful
+        steady = self.settings.marginal and self.settings.determinant and stages[0].model.can_steady
+        levels = self.settings.process or self.settings.sensors
         self._used = 0
         for self.stage, stage in enumerate(stages):
             if linear is not None:  # the same states under the stage's own noise and friction
-                it = self.retrack(stage, it, [_gains(part.lin) for part in linear.parts])
+                it = self.iterate = self.retrack(stage, it, self._gains(linear))
             last = stage is stages[-1]
-            levels = self.settings.process or self.settings.sensors
-            # what follows goes on to the end: other levels, and the slope of the determinant
-            it, linear, result = self._minimise(stage, it, rough=levels or not last)
+            it, linear, result = self._minimise(stage, it, rough=True, steady=steady)
             if self.stage == 0:
                 self.first_cost = self.cost(stage, it)
-            for _ in range(
-                _LEVEL_ROUNDS if last else 1
-            ):  # in the last stage in turn with the iteration, until both agree
-                it, changed = self.update_levels(stage, it, linear)
+            # in the last stage in turn with the iteration, until levels and parameters agree
+            for _ in range((_LEVEL_ROUNDS if last else 1) if levels else 0):
+                it, linear, changed = self.update_levels(stage, it, linear)
+                self.iterate = it
                 if not (changed and last):
                     break
-                it, linear, result = self._minimise(stage, it, rough=True)
+                it, linear, result = self._minimise(stage, it, rough=True, linear=linear, steady=steady)
         stage = stages[-1]
         assert linear is not None
-        for _ in range(SLOPE_ROUNDS):  # the log-determinant through its slope, until that has settled
-            if result != ESTIMATE_RESULTS.successful or not self.settings.determinant:
+        if steady and result == ESTIMATE_RESULTS.successful:
+            if self.settings.process:
+                it, linear, result = self._minimise(stage, it, rough=False, linear=linear, steady=True)
+                return self._finish(stage, it, linear, result)
+            linear = self.linear(stage, it)
+        for _ in range(SLOPE_ROUNDS):  # to the end, with the slope of the log-determinant until that has settled
+            if result != ESTIMATE_RESULTS.successful:
                 break
-            old, slope = it.z, self._slope(stage, it, linear)
+            old = it.z
+            slope = self._slope(stage, it, linear) if self.settings.determinant else jnp.zeros_like(old)
             it, linear, result = self._minimise(stage, it, rough=False, slope=slope, linear=linear)
             d = it.z - old
             if not slope.any() or float(d @ linear.N @ d) < SAME_SLOPE**2:
@@ -306,45 +277,58 @@ class Estimator:
         return self._finish(stage, it, linear, result)
 
     def _minimise(
-        self, stage: Stage, it: Iterate, rough: bool, slope: Array | None = None, linear: _Linear | None = None
+        self,
+        stage: Stage,
+        it: Iterate,
+        *,
+        rough: bool,
+        slope: Array | None = None,
+        linear: _Linear | None = None,
+        steady: bool = False,
     ) -> tuple[Iterate, _Linear, Any]:
         """Levenberg-Marquardt on J, to the end or only roughly.
 
         With a slope, on J + log-determinant: the slope (at the start) proposes, the determinant itself decides.
+
+        `steady`: the noise is what it does to the velocities, whatever the parameters. Measured as an impulse it lowers
+        J by whatever makes it do more (a small inertia), and the log-determinant answers with the opposite slope; where
+        the levels are found from the same recordings the two cancel, and this does without both.
         """
         s, p = self.settings, self.problem
         lower, upper = jnp.asarray(p.lower), jnp.asarray(p.upper)
         full = slope is not None and bool(slope.any())
         if full:
             lower, upper = jnp.maximum(lower, it.z - _NEAR), jnp.minimum(upper, it.z + _NEAR)
-        damping, alpha, calm = 1e-4 if linear is None else 1e-9, 1.0, 0
-        cost = self.cost(stage, it)
-        linear = linear or self.linear(stage, it)
-        gains = [_gains(part.lin) for part in linear.parts]
+        damping, alpha, calm = 1e-4 if rough else 1e-9, 1.0, 0
+        cost, gains = self.cost(stage, it), None
+        linear = linear or self.linear(stage, it, steady)
         self._say(cost, 0.0, damping)
         while self._used < s.max_iterations:
-            self._used += 1
             low, high = jnp.maximum(lower - it.z, -_TRUST), jnp.minimum(upper - it.z, _TRUST)
             g = linear.g - slope if slope is not None else linear.g
             d = box_step(linear.N, g, low, high, jnp.asarray(damping))
+            little = max(s.tolerance * abs(cost), _LITTLE)
+            promised = cost - float(linear.q - g @ d + d @ linear.N @ d / 2)
+            if promised < (_ROUGH if rough else s.tolerance) * abs(cost):
+                return it, linear, ESTIMATE_RESULTS.successful
+            self._used += 1
+            gains = gains or self._gains(linear)
             new, new_cost = self._try(stage, it, linear, gains, d, alpha)
-            gain = cost - new_cost
-            ahead = None
+            gain, ahead = cost - new_cost, None
+            if steady and np.isfinite(new_cost):
+                gain += self._noise_changed(stage, it, new)
             if full and np.isfinite(new_cost):
                 ahead = self.linear(stage, new)
                 gain += self._log_determinant(linear) - self._log_determinant(ahead)
             accepted = np.isfinite(gain) and gain >= 0
             moved = alpha * float(jnp.max(jnp.abs(d), initial=0.0))
-            little = max(s.tolerance * abs(cost), _LITTLE)
             # half the squared length of the step in posterior standard deviations is what the cost would gain by it
             change = float(d @ linear.N @ d) / 2
             if accepted:
-                # a step that was short and gained nothing ends it at once, one that gained nothing the second time
-                calm = calm + 1 + (change < _LITTLE) if gain < little else 0
+                calm = calm + 1 if gain < little else 0  # the second step that gains nothing ends it
                 it, cost, self.iterate = new, new_cost, new
                 damping, alpha = max(damping / 10, 1e-9), min(1.0, 2 * alpha)
-                linear = ahead or self.linear(stage, it)
-                gains = [_gains(part.lin) for part in linear.parts]
+                linear, gains = ahead or self.linear(stage, it, steady), None
             else:
                 # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
                 calm = calm + 1 if change < _LITTLE else calm
@@ -358,25 +342,28 @@ class Estimator:
                 return it, linear, ESTIMATE_RESULTS.successful if full else ESTIMATE_RESULTS.no_progress
         return it, linear, ESTIMATE_RESULTS.iteration_limit
 
-    def update_levels(self, stage: Stage, it: Iterate, linear: _Linear) -> tuple[Iterate, bool]:
+    def update_levels(self, stage: Stage, it: Iterate, linear: _Linear) -> tuple[Iterate, _Linear, bool]:
         """Noise levels from the evidence, those that are to be estimated; whether they changed noticeably."""
-        if not (self.settings.process or self.settings.sensors):
-            return it, False
         process, sensor = estimate_levels(
             self._evidence(it, linear), self.settings.process, self.settings.sensors, stage.noise.process.size
         )
-        if np.max(np.abs(np.log(np.append(sensor, process)))) < _SAME_LEVEL:
-            return it, False
+        if np.max(np.abs(np.log(np.append(sensor, process)))) < SAME_LEVEL:
+            return it, linear, False
         self.process, self.sensor = self.process * process, self.sensor * sensor
-        return it._replace(paths=tuple(path._replace(w=path.w / process) for path in it.paths)), True
+        it = it._replace(paths=tuple(path._replace(w=path.w / process) for path in it.paths))
+
+        def one(part: _Part, path: Path) -> _Part:
+            lin = compiled_relevelled(part.lin, jnp.asarray(process), jnp.asarray(sensor))
+            return self._filtered(lin, path.w, part.Y0, part.P0)
+
+        parts = self._each("levels", one, list(zip(linear.parts, it.paths, strict=True)))
+        return it, self._reduced(it, parts), True
 
     def _evidence(self, it: Iterate, linear: _Linear) -> list[Evidence]:
-        p, out = self.problem, []
-        for part, own, path, samples in zip(linear.parts, it.own, it.paths, p.samples, strict=True):
-            weight = jnp.concatenate([jnp.asarray(p.weight), jnp.asarray(p.own_weight)])
-            away = jnp.concatenate([it.z - jnp.asarray(p.prior), own])
+        out = []
+        for part, path, samples in zip(linear.parts, it.paths, self.problem.samples, strict=True):
             seen = (np.asarray(samples.seen) > 0).sum(axis=(0, 1))
-            out.append(Evidence(part.lin, path.w, part.Y0, part.P0, weight, away, seen))
+            out.append(Evidence(part.lin, path.w, part.P0, seen))
         return out
 
     def _slope(self, stage: Stage, it: Iterate, linear: _Linear) -> Array:
@@ -392,21 +379,35 @@ class Estimator:
                 parts.append(self._part(stage, noise, z + step, there, samples))
             return self._log_determinant(linear._replace(parts=parts))
 
-        def along(dz: Array) -> float:
-            return (at(_DIFFERENCE * dz) - at(-_DIFFERENCE * dz)) / (2 * _DIFFERENCE)
+        def ahead(directions: Array) -> np.ndarray:
+            return np.array(self._each("slope", at, [(_DIFFERENCE * d,) for d in directions]))
 
-        # first along random signs of all standard deviations at once: a slope that moves nothing need not be known
-        sd = 1 / jnp.sqrt(jnp.diagonal(linear.N))
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], (_PROBES, count))
-        scale = jnp.maximum(1.0, jnp.max(sd, initial=0.0))
-        if count > _PROBES and all(abs(along(sd / scale * row)) * scale < _NO_SLOPE for row in signs):
-            return jnp.zeros(count)
-        return jnp.array([along(row) for row in jnp.eye(count)])
+        # first along draws from the posterior: a slope that moves nothing by its standard deviations need not be known
+        if count > _PROBES:
+            values, vectors = np.linalg.eigh(np.asarray(linear.N))
+            some = (
+                np.random.default_rng(0).normal(size=(_PROBES, count)) / np.sqrt(np.maximum(values, 1e-12)) @ vectors.T
+            )
+            scale = np.maximum(1.0, np.max(np.abs(some)))
+            change = (ahead(jnp.asarray(some / scale)) - self._log_determinant(linear)) / _DIFFERENCE
+            if np.sqrt(np.mean(change**2)) * scale < _NO_SLOPE:  # about the length of the slope
+                return jnp.zeros(count)
+        eye = jnp.eye(count)
+        return jnp.asarray(ahead(eye) - ahead(-eye)) / (2 * _DIFFERENCE)
+
+    def _noise_changed(self, stage: Stage, old: Iterate, new: Iterate) -> float:
+        """What the noise of an iterate costs now less what its effect would have cost under the old parameters."""
+
+        def one(own: Array, recording: tuple[Array, Path, Samples]) -> float:
+            z, path, _ = recording
+            return float(jnp.sum(path.w**2) / 2 - noise_cost(stage.model, jnp.concatenate([old.z, own]), path, z))
+
+        return sum(self._each("noise", one, list(zip(old.own, self._recordings(new), strict=True))))
 
     def _log_determinant(self, linear: _Linear) -> float:
         if self.settings.marginal:
             return sum(float(part.f.log_det) for part in linear.parts) / 2
-        return sum(float(_density(part.lin)) for part in linear.parts)
+        return sum(float(log_density(part.lin)) for part in linear.parts)
 
     # --- the result
 

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 from .._results import MLCP_RESULTS
 from .._typing import Array, Float, Scalar
 from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, Solution
-from ..constraints import Prepared, Rows, assemble, axes, frames, prepare
+from ..constraints import Prepared, Rows, assemble, axes, frames, gyro, prepare
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation, small
+from ..math.product import matvec
 from ..protocol import AbstractResidualModel, Noise, Transition
 from ..stepping import saddle, start, step
 from ..stepping.inverse import multipliers
@@ -120,15 +121,15 @@ class Multibody(AbstractResidualModel):
     def engine_state(self, x: BodyState, com: Float[Array, "bodies 3"]) -> State:
         """The same state at the centres of mass."""
         R = rotation.matrix(x.e)
-        r = x.p + jnp.einsum("bij,bj->bi", R, com)
-        v = x.v + jnp.einsum("bij,bj->bi", R, rotation.cross(x.w, com))
+        r = x.p + matvec(R, com)
+        v = x.v + matvec(R, rotation.cross(x.w, com))
         return State(r, x.e, v, x.w, x.near, jnp.zeros((), dtype=r.dtype))
 
     def body_state(self, s: State, com: Float[Array, "bodies 3"]) -> BodyState:
         """The same state at the frames' origins."""
         R = rotation.matrix(s.e)
-        p = s.r - jnp.einsum("bij,bj->bi", R, com)
-        v = s.v - jnp.einsum("bij,bj->bi", R, rotation.cross(s.w, com))
+        p = s.r - matvec(R, com)
+        v = s.v - matvec(R, rotation.cross(s.w, com))
         return BodyState(p, s.e, v, s.w, s.near)
 
     def retract(self, x: BodyState, d: Float[Array, " n"]) -> BodyState:
@@ -167,9 +168,46 @@ class Multibody(AbstractResidualModel):
     def replay(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> BodyState:
         return self._advance(x, p, u, w, noise, hint, _Replay())[0]
 
-    def _advance(self, x, p, u, w, noise, hint, solver) -> tuple[BodyState, Array]:
+    @property
+    def can_steady(self) -> bool:
+        return self.noise.kind == "joints"  # one on a body acts on its joints too, and their answer turns with the pose
+
+    def same_noise(self, x: BodyState, p: Prep, w: Float[Array, " m"], p_now: Prep) -> Float[Array, " m"]:
+        N, N_now = (self.axis_compliance(self.engine_state(x, q.com), q) for q in (p, p_now))
+        return small.solve(N, matvec(N_now, w))
+
+    def steadied(
+        self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array, steady: Scalar
+    ) -> BodyState:
+        # K (v, lam) = (impulse, 0) for the noise's part: with an impulse that follows the inertia, v stays
+        x0, p0, w0 = jax.lax.stop_gradient((x, p, w))
+        state = self.engine_state(x0, p0.com)
+
+        def answer(w: Array) -> Array:
+            impulse = self.impulse(state, p0, w, noise)
+            return velocity(step(self.system, p0.engine, state, u, impulse, solver=_Replay(), guess=hint)[0])
+
+        _, change = jax.jvp(answer, (w0,), (w0,))
+        needs = steady * self._momentum(state, p, change)
+        return self._advance(x, p, u, w, noise, hint, _Replay(), needs - jax.lax.stop_gradient(needs))[0]
+
+    def _momentum(self, state: State, p: Prep, change: Float[Array, "bodies 6"]) -> Float[Array, "bodies 6"]:
+        """Impulse that a change of the velocities needs, joints left out: inertia, rotors, implicit friction."""
+        dv, dw = change[:, :3], change[:, 3:]
+        engine, h = p.engine, p.engine.params.step
+        _, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, engine.J, h)
+        out = jnp.concatenate([engine.params.mass[:, None] * dv, matvec(block, dw)], axis=1)
+        if not self.system.axes:
+            return out
+        b_A, b_B = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, engine.geometry))
+        kappa = h * engine.axis_damping + engine.params.armature + h * h * engine.params.stiffness / 4
+        rate = axes.rates(self.system, b_A, b_B, change)
+        return out + scatter(self.system, b_A, b_B, kappa * rate)
+
+    def _advance(self, x, p, u, w, noise, hint, solver, more: Array | float = 0.0) -> tuple[BodyState, Array]:
         state = self.engine_state(x, p.com)
-        after, info = step(self.system, p.engine, state, u, self.impulse(state, p, w, noise), solver=solver, guess=hint)
+        impulse = self.impulse(state, p, w, noise) + more
+        after, info = step(self.system, p.engine, state, u, impulse, solver=solver, guess=hint)
         return self.body_state(after, p.com), info.friction
 
     def tracking_gain(self, x: BodyState, p: Prep, noise: Noise) -> Float[Array, "m n"]:
@@ -204,7 +242,7 @@ class Multibody(AbstractResidualModel):
 
         def rates(d: Array) -> Array:
             dv, dw = d.reshape(2, -1, 3)
-            v = dv + jnp.einsum("bij,bj->bi", R, rotation.cross(dw, p.com))
+            v = dv + matvec(R, rotation.cross(dw, p.com))
             return axes.rates(self.system, b_A, b_B, jnp.concatenate([v, dw], axis=-1))
 
         return jax.jacfwd(rates)(jnp.zeros(self.tangent_size // 2, dtype=state.r.dtype))
@@ -290,11 +328,11 @@ class Multibody(AbstractResidualModel):
                 out.append(rate[sensor.target][None])  # pyright: ignore
             else:
                 R = rotation.matrix(there.e[sensor.target])
-                origin = there.r[sensor.target] - R @ p.com[sensor.target]
+                origin = there.r[sensor.target] - matvec(R, p.com[sensor.target])
                 if sensor.type == "body_pose":
                     out += [origin, rotation.log(there.e[sensor.target])]
                 else:
-                    out.append(origin + R @ p.engine.params.point[i])
+                    out.append(origin + matvec(R, p.engine.params.point[i]))
         return jnp.concatenate(out) + p.offset
 
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:

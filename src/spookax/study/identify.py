@@ -92,7 +92,7 @@ def _estimate(solver: Solver) -> Estimate:
         "step": float(setup.scene.step),
         "friction_speed": float(settings.friction_speed[-1]),
         "cost": float(fit.cost),
-        "iterations": fit.iterations,
+        "iterations": solver.iterations,
         "parameters": parameters,
         "correlation": {"paths": list(shared.paths), "matrix": correlation(shared, fit)},
         "runs": runs,

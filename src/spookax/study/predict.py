@@ -36,7 +36,7 @@ def predict_open_loop(
         {
             "spookax": 1,
             "scene": "scene",
-            "recordings": [spec.model_dump(exclude_none=True, exclude={"start", "stop"})],
+            "recordings": [spec.model_dump(exclude_none=True, exclude={"start", "stop", "every"})],
             "parameters": {"gravity.z": {"start": scene.gravity[2], "prior_sd": 1e-9, "transform": "identity"}},
             "estimator": {"friction_speed": [max(scene.regularisation.v_creep, 1e-3)]},
         }

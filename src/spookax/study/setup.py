@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import compiled
+from .._typing import Array
 from ..estimation import Problem, Stage
 from ..estimation.problem import Iterate
-from ..estimation.simulator_form import Plan, follow, stiff_gains
+from ..estimation.recording import Plan, follow, stiff_gains
 from ..models import BodyState, Free, Multibody, ParameterMap, ProcessNoise
 from ..protocol import Noise
 from ..scene import Scene
@@ -22,6 +24,18 @@ from .model import RecordingSpec, Study
 from .recording import Recording
 
 _DEFAULT_SD = {"joint_position": 1e-3, "joint_rate": 1e-2, "body_pose": 1e-3, "point_position": 1e-3}
+
+
+@compiled
+def _placed(model: Multibody, rest: dict[str, Any], q: dict[str, Array], v: dict[str, Array], steps: int) -> BodyState:
+    """States of all steps from the coordinates and rates of some joints; the others rest where the scene has them."""
+
+    def place(q: dict[str, Any], v: dict[str, Any]) -> BodyState:
+        joints = {name: {"position": q[name], "rate": v[name]} for name in q}
+        state = state_from_joints(model.system, model.params, {**rest, **joints})
+        return model.body_state(state, model.params.com)
+
+    return jax.vmap(place, axis_size=steps)(q, v)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,15 +87,8 @@ class Setup:
             if name not in position
         }
 
-        def place(q: dict[str, Any], v: dict[str, Any]) -> BodyState:
-            joints = {name: {"position": q[name], "rate": v[name]} for name in q}
-            state = state_from_joints(self.system, self.params, {**rest, **joints})
-            return self.model.body_state(state, self.params.com)
-
-        plan = jax.jit(jax.vmap(place, axis_size=grid.steps))(
-            {k: jnp.asarray(v) for k, v in position.items()}, {k: jnp.asarray(v) for k, v in rate.items()}
-        )
-        return plan, measured
+        q, v = ({k: jnp.asarray(values) for k, values in kind.items()} for kind in (position, rate))
+        return _placed(self.model, rest, q, v, grid.steps), measured
 
 
 def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:

@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,10 @@ _SPREAD = np.log(3.0)  # of restarts, in z
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
-    """One line of progress; `phase` is stages, restart N or half step."""
+class Progress(estimation.Progress):
+    """One line of progress; `phase` is stages, restart N or half step. `seconds` since the identification began."""
 
     phase: str
-    stage: int
-    iteration: int
-    cost: float
-    step: float
-    damping: float
-    seconds: float
 
 
 class Solver:
@@ -70,6 +65,8 @@ class Solver:
             self.interrupted = True
             if self.fit is None:
                 self.fit = self._snapshot(estimator)
+            else:  # in a restart or a check: what was found before stands
+                self.stage = len(self.setup.stages) - 1
 
     def _solve(self, estimator: Estimator, setup: Setup, start: Iterate | None = None) -> Fit:
         """From the present stage to the last, in the form that the study asks for."""
@@ -132,8 +129,9 @@ class Solver:
         self.running = residual = ResidualEstimator(setup.problem, rough, self._say)
         it = residual.run(it, [Stage(s.model, estimator.noise(s)) for s in stages]).iterate
         self.stage, last = len(setup.stages) - 1, stages[-1]
-        for _ in range(_ROUNDS):
-            it, changed = estimator.update_levels(last, it, estimator.linear(last, it))
+        levels = estimator.settings.process or estimator.settings.sensors
+        for _ in range(_ROUNDS if levels else 0):
+            it, _, changed = estimator.update_levels(last, it, estimator.linear(last, it))
             if not changed:
                 break
             it = residual.run(it, [Stage(last.model, estimator.noise(last))]).iterate
@@ -156,9 +154,15 @@ class Solver:
             for path, a, b, c in zip(s.model.shared.paths, value, other, sd, strict=True)
         }
 
+    @property
+    def iterations(self) -> int:
+        """Of all runs that led to the fit, those of the check left out."""
+        lines = [line.iteration for line in self.lines if line.phase != "half step"]
+        return sum(after > before for before, after in pairwise(lines))
+
     def _say(self, line: estimation.Progress) -> None:
         seconds = time.perf_counter() - self.began
-        progress = Progress(self.phase, line.stage, line.iteration, line.cost, line.step, line.damping, seconds)
+        progress = Progress(**{**vars(line), "seconds": seconds}, phase=self.phase)
         self.lines.append(progress)
         if self.report:
             self.report(progress)

@@ -1,0 +1,96 @@
+"""Jacobians that leave out what the parameters do to the noise's part of a step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import spookax as sx
+from spookax.estimation import linearise
+from spookax.estimation.linearise import Path
+from spookax.estimation.recording import Plan, follow
+from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
+from spookax.protocol import Noise, Samples
+from spookax.scene import Scene
+
+pytestmark = pytest.mark.timeout(300)
+
+STEPS = 24
+SCENE = Scene.model_validate(
+    {
+        "spookax": 1,
+        "step": 5e-3,
+        "bodies": {
+            "arm": {"mass": 0.5, "com": [0.1, 0, 0], "inertia": [0.01, 0.02, 0.02]},
+            "bob": {"mass": 0.3, "com": [0, 0, -0.2], "inertia": [0.005, 0.006, 0.002]},
+        },
+        "joints": {
+            "shoulder": {"type": "hinge", "child": "arm", "axis": [0, 0, 1], "friction": {"viscous": 0.02}},
+            "elbow": {
+                "type": "hinge",
+                "parent": "arm",
+                "child": "bob",
+                "at": [0.3, 0, 0],
+                "axis": [1, 0, 0],
+                "armature": 1e-3,
+                "friction": {"viscous": 0.01},
+            },
+        },
+        "motors": {"drive": {"type": "torque", "joint": "shoulder", "gain": 0.5}},
+        "sensors": {"angle": {"type": "joint_position", "joint": "elbow", "sd": 1e-3}},
+    }
+)
+SCALING = ["bodies.arm.inertia.zz", "bodies.bob.inertia.xx", "joints.elbow.friction.viscous"]
+OTHERS = ["motors.drive.gain", "gravity.z"]
+
+
+@pytest.fixture(scope="module")
+def swing():
+    """Model, parameters, noise, a noisy trajectory and its samples."""
+    system, params = sx.build(SCENE)
+    numbers = {"bodies.arm.inertia.zz": 0.02, "bodies.bob.inertia.xx": 0.005, "joints.elbow.friction.viscous": 0.01}
+    numbers |= {"motors.drive.gain": 0.5, "gravity.z": -9.81}
+    shared = ParameterMap(system, tuple(Free(path, numbers[path], transform="identity") for path in SCALING + OTHERS))
+    model = Multibody(system, params, shared, ParameterMap(system, ()), ProcessNoise("joints", 1.0), (0,))
+    z, noise, rng = jnp.asarray(shared.start()), Noise(jnp.asarray(1.0), jnp.array([1e-3])), np.random.default_rng(0)
+    u = jnp.asarray(rng.normal(size=(STEPS, 1)))
+    state = sx.state_from_joints(system, params, {"elbow": {"position": 0.7, "rate": 2.0}})
+    x0 = model.body_state(state, params.com)
+    x = jax.tree.map(lambda a: jnp.broadcast_to(a, (STEPS, *a.shape)), x0)
+    plan = Plan(x, jnp.asarray(rng.normal(size=(STEPS, 2))), jnp.zeros((STEPS, 2, model.tangent_size)))
+    path = follow(model, z, noise, plan, u, jnp.zeros(0))
+    one = jnp.ones((STEPS, 1, 1))
+    return model, z, noise, path, Samples(u, one, jnp.zeros((STEPS, 1)), one)
+
+
+def test_only_the_noises_part_is_left_out(swing):
+    """C - C_steady = d(B w)/dz, by differences of B; nothing else changes."""
+    model, z, noise, path, samples = swing
+    full = jax.jit(linearise)(model, z, noise, path, samples)
+    steady = jax.jit(linearise)(model, z, noise, path, samples, jnp.asarray(1.0))
+    for name in ("A", "B", "H", "J", "e"):
+        np.testing.assert_allclose(getattr(steady, name), getattr(full, name), rtol=1e-12, atol=1e-12)
+
+    def part(z: jax.Array) -> np.ndarray:
+        return np.einsum("kij,kj->ki", jax.jit(linearise)(model, z, noise, path, samples).B, path.w)
+
+    # angular velocities; linear ones are those of the frames' origins, whose levers turn with the step
+    angular = slice(model.tangent_size * 3 // 4, None)
+    for i, name in enumerate(SCALING + OTHERS):
+        step = jnp.zeros_like(z).at[i].set(1e-5 * abs(z[i]))
+        expected = (part(z + step) - part(z - step)) / (2 * step[i])
+        left_out = np.asarray(full.C - steady.C)[:, :, i]
+        scale = np.max(np.abs(full.C[:, :, i]))
+        np.testing.assert_allclose(left_out[:, angular], expected[:, angular], rtol=0, atol=1e-5 * scale)
+        if name in SCALING:
+            assert np.max(np.abs(left_out)) > 0.1 * scale
+        else:
+            assert np.all(left_out == 0)
+
+
+def test_without_noise_nothing_is_left_out(swing):
+    model, z, noise, path, samples = swing
+    quiet = Path(path.x, jnp.zeros_like(path.w), path.hint)
+    steady = jax.jit(linearise)(model, z, noise, quiet, samples, jnp.asarray(1.0))
+    full = jax.jit(linearise)(model, z, noise, quiet, samples)
+    np.testing.assert_allclose(steady.C, full.C, rtol=1e-12, atol=1e-14)
