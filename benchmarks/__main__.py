@@ -23,13 +23,18 @@ SWEEPS = {
     "sensitivity.step": "estimates against the time step (minutes)",
     "sensitivity.compliance": "estimates against the compliance of the joints (minutes)",
 }
-ALL = DEFAULT | SWEEPS
+LONG = {
+    "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
+    "starts.three": "the same, each parameter a factor of 3 off (minutes)",
+    "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
+}
+ALL = DEFAULT | SWEEPS | LONG
 
 
 def main() -> int:
     """Run the benchmarks that the command line names; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times and memory of the package.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks; all but the sweeps when left out")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks; all but those of minutes when left out")
     parser.add_argument("--list", action="store_true", help="list the benchmarks and stop")
     arguments = parser.parse_args()
     if arguments.list:

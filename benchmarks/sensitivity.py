@@ -64,15 +64,16 @@ def _estimator(study: Study, **changes: object) -> Study:
 
 
 def _density(case: Case) -> list[Row]:
-    # One level for all joints, as a factor on the study's: another density would be another program to compile. The
-    # first stage keeps at least the study's own, because with smoothed friction nothing fits at a smaller one.
-    given = case.study.estimator.process_noise.model_copy(update={"each": False})
+    # A factor on the study's densities, of which the largest is named: another density would be another program to
+    # compile. The first stage keeps at least the study's own: with smoothed friction nothing fits at a smaller one.
+    given = case.study.estimator.process_noise
+    largest = max(given.density.values()) if isinstance(given.density, dict) else given.density
     kept = given.model_copy(update={"estimate": False})
     base = None if case.truth else case.identify(_estimator(case.study, process_noise=given))
     evidence = base and base.content["noise"]["process_density"]
 
     def at(density: float) -> sx.Estimate:
-        factor = density / given.density
+        factor = density / largest
         return case.identify(_estimator(case.study, process_noise=kept, noise_scale=(max(1.0, factor), factor)))
 
     label = "density [N m √s]"

@@ -1,0 +1,53 @@
+"""The real Furuta pendulum: each driven recording predicted open loop from what the others say about the rig."""
+
+import dataclasses
+import json
+
+import spookax as sx
+from spookax.study.check import sensor_dimensions
+from spookax.study.predict import predict_open_loop
+from spookax.study.recording import Recording
+
+from .measure import OUT, ROOT, Row, row
+
+STUDY = ROOT / "studies/furuta_odrive.yaml"
+LIMITS = {  # NRMSE of arm and pendulum that were set as goals
+    "sin_1V": (0.25, 0.27),
+    "sin_4V": (0.03, 0.14),
+    "step_0p97V_2023": (0.10, 0.42),
+    "step_2V": (0.05, 0.60),
+    "step_4V": (0.03, None),
+}
+SECONDS = 12.0  # of the prediction; its start is fitted on the first 0.3
+
+
+def run() -> list[Row]:
+    """RMS error over the standard deviation of the measured angle, for every recording left out."""
+    study = sx.load_study(STUDY)
+    scene = sx.read_scene(study.scene_path)
+    recordings = sx.read_recordings(study, sensor_dimensions(scene))
+    rows, numbers = [], {}
+    for i, (spec, left_out) in enumerate(zip(study.recordings, recordings, strict=True)):
+        rest = [*recordings[:i], *recordings[i + 1 :]]
+        specs = [*study.recordings[:i], *study.recordings[i + 1 :]]
+        found = sx.identify(study.model_copy(update={"recordings": specs}), recordings=rest, scene=scene)
+        numbers[left_out.name] = {"status": found.status, **found.to_json()}
+        errors = predict_open_loop(found.scene, _start(left_out), spec)
+        for (sensor, error), limit in zip(errors.items(), LIMITS[left_out.name], strict=True):
+            against = {} if limit is None else {"over": limit, "to": f"limit {limit}"}
+            rows.append(row(f"without {left_out.name}", f"{sensor}, NRMSE", error["nrmse"], "", **against))
+            print(rows[-1], flush=True)
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "furuta_estimates.json").write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
+    return rows
+
+
+def _start(recording: Recording) -> Recording:
+    """The first seconds of a recording."""
+    here = recording.time <= recording.time[0] + SECONDS
+    return dataclasses.replace(
+        recording,
+        time=recording.time[here],
+        inputs={name: values[here] for name, values in recording.inputs.items()},
+        sensors={name: values[here] for name, values in recording.sensors.items()},
+    )
