@@ -390,7 +390,7 @@ class Estimator:
             )
             scale = np.maximum(1.0, np.max(np.abs(some)))
             change = (ahead(jnp.asarray(some / scale)) - self._log_determinant(linear)) / _DIFFERENCE
-            if np.sqrt(np.mean(change**2)) * scale < _NO_SLOPE:  # about the length of the slope
+            if np.sqrt(np.mean(change**2) / count) * scale < _NO_SLOPE:  # about what it moves one parameter by
                 return jnp.zeros(count)
         eye = jnp.eye(count)
         return jnp.asarray(ahead(eye) - ahead(-eye)) / (2 * _DIFFERENCE)
