@@ -43,10 +43,10 @@ demo: $(SYNCED) ## identify a Furuta pendulum from the recording shipped with th
 	$(RUN) python scripts/demo.py
 
 test: $(SYNCED) ## the tests, without the slow ones
-	$(RUN) pytest
+	$(RUN) pytest -n 2 --dist loadscope
 
 test-slow: $(SYNCED) ## the slow tests only
-	$(RUN) pytest -m slow
+	$(RUN) pytest -n 2 --dist loadscope -m slow
 
 coverage: $(SYNCED) ## the tests, with a report of the lines that none of them ran
 	$(RUN) coverage run -m pytest

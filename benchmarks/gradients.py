@@ -29,12 +29,11 @@ def _case(name: str, file: str, angles: dict[str, float], mass: str, amplitude: 
     system, params, _ = sx.load(scene)
     place = locate(system, mass)
     controls = jnp.asarray(sines(1, STEPS, len(system.motors), scene.step, amplitude)[0])
-    guesses = {joint: {"position": start.position} for joint, start in scene.initial.items()}
 
     def loss(x: Any) -> Any:
         there = {joint: {"position": x[i]} for i, joint in enumerate(angles)}
         changed = place.set(params, x[-1])
-        state = sx.state_from_joints(system, changed, {**guesses, **there})
+        state = sx.state_from_joints(system, changed, there)
         trajectory = sx.rollout(system, changed, state, controls, throw=False)
         return jnp.sum(trajectory.position[-1] ** 2) + 0.01 * jnp.sum(trajectory.rate[-1] ** 2)
 

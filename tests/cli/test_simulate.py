@@ -26,6 +26,7 @@ def columns(file: Path) -> dict[str, np.ndarray]:
 
 def test_a_constant_force_and_every_kind_of_sensor(slider: Path, tmp_path: Path):
     out, page = tmp_path / "new/run.csv", tmp_path / "run.html"
+    slider.write_text(SLIDER.replace("offset: 0.5", "offset: 0.5, cyclic_error: [{order: 2, cos: 0.1}]"))
     result = run("simulate", slider, "--time", 1, "--motor", "drive=1.5", "--out", out, "--html", page)
     assert result.exit_code == 0, result.output
     assert str(out) in result.stdout
@@ -38,7 +39,7 @@ def test_a_constant_force_and_every_kind_of_sensor(slider: Path, tmp_path: Path)
         "motors.drive.input [1]": np.full_like(t, 1.5),
         "joints.rail.position [m]": x,
         "joints.rail.rate [m/s]": 3.0 * t,
-        "sensors.scale [m]": x + 0.5,
+        "sensors.scale [m]": x + 0.5 + 0.1 * np.cos(4 * np.pi * x),
         "sensors.tacho [m/s]": 3.0 * t,
         "sensors.marker.x [m]": x,
         "sensors.marker.y [m]": np.full_like(t, 0.2),

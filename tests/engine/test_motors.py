@@ -77,6 +77,19 @@ def test_a_dc_motor_runs_up_to_its_speed(axis, viscous):
     np.testing.assert_allclose(rate, speed * (1 - np.exp(-trajectory.time / T)), rtol=0, atol=0.2 * speed * h / T)
 
 
+@pytest.mark.parametrize("axis", AXIS_TYPES)
+def test_cogging_holds_at_its_own_period(axis):
+    """F sin(phase) with phase = 3 q, or 6 pi q on a prismatic joint, pushes towards phase pi; against a motor's push u
+    it rests at sin(phase) = -u / F, wherever on the joint it begins."""
+    F, u, turn, viscous = 0.5, 0.2, *{"hinge": (3, 1.0), "prismatic": (6 * np.pi, 6.0)}[axis]
+    cogging = {"cogging": [{"order": 3, "sin": F}]}
+    system, params = axes(motor=cogging, joints={"friction": {"viscous": viscous}})
+    for k in (0, 5):
+        start = (2 * np.pi * k + np.pi - 0.3) / turn
+        at = turn * simulate(system, params, place(system, params, {axis: start}), [u, u]).joint(axis)[0][-1]
+        assert at == pytest.approx(2 * np.pi * k + np.pi + np.arcsin(u / F), abs=1e-6)
+
+
 def period(trajectory, axis, rest=0.0):
     """Mean time between passages through `rest` in one direction [s]."""
     x = trajectory.joint(axis)[0] - rest

@@ -116,7 +116,7 @@ def test_nothing_where_a_number_belongs(tmp_path):
         assert problem.line == index + 1
 
 
-MAY_BE_NEGATIVE = ("xy", "xz", "yz", "rest", "gain", "bias", "offset", "position", "rate")
+MAY_BE_NEGATIVE = ("xy", "xz", "yz", "rest", "gain", "bias", "offset", "position", "rate", "cos", "sin")
 FORBIDDEN = [index for index in numbers() if LINES[index].split(":")[0].strip() not in MAY_BE_NEGATIVE]
 
 

@@ -195,6 +195,10 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
             DC + "    torque_constant: 1\n    back_emf_constant: -1\n    resistance: 2\n",
             *(13, "motors.m.back_emf_constant", "has not the sign", "same sign"),
         ),
+        (
+            JOINTS + "motors:\n  m:\n    type: torque\n    joint: h\n    cogging: [{order: 8}, {order: 8.0, cos: 1}]\n",
+            *(12, "motors.m.cogging[1].order", "order 8 is given twice", "another order"),
+        ),
         (JOINTS + "sensors:\n  e: {type: joint_rate, joint: s}\n", 9, "sensors.e.joint", "ball", "hinge"),
         (JOINTS + "sensors:\n  e: {type: body_pose, body: q}\n", 9, "sensors.e.body", "no body", "`a`, `b`"),
         (JOINTS + "initial:\n  q: {position: 1}\n", 9, "initial.q", "no joint 'q'", "`h`, `s`"),

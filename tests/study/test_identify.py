@@ -153,6 +153,33 @@ def test_dropouts_irregular_stamps_and_gaps(tmp_path, rng):
     json.loads(text, parse_constant=pytest.fail)  # NaN or Infinity
 
 
+def test_cogging_of_the_motor_and_cyclic_error_of_the_encoder(tmp_path, rng):
+    """What repeats with the angle is told apart: the torque moves the pendulum, the error only what is read."""
+    cogging, cyclic = {"cos": 0.05, "sin": -0.08}, {"cos": 4e-3, "sin": -2e-3}
+
+    def scene(torque: dict[str, float], error: dict[str, float]) -> dict[str, Any]:
+        motor = {"type": "torque", "joint": "pin", "gain": 0.5, "cogging": [{"order": 5, **torque}]}
+        sensor = {"type": "joint_position", "joint": "pin", "sd": SD, "cyclic_error": [{"order": 7, **error}]}
+        return pendulum(motors={"drive": motor}, sensors={"angle": sensor})
+
+    angle = angles(scene(cogging, cyclic), SWING[0])[:-1]
+    read = angle + cyclic["cos"] * np.cos(7 * angle) + cyclic["sin"] * np.sin(7 * angle) + SD * rng.normal(size=STEPS)
+    write_csv(tmp_path / "run.csv", read)
+    file = study(tmp_path, scene({}, {}), [entry("run.csv")])
+    truth = {f"motors.drive.cogging.5.{key}": value for key, value in cogging.items()}
+    truth |= {f"sensors.angle.cyclic_error.7.{key}": value for key, value in cyclic.items()}
+    text = yaml.safe_load(file.read_text())
+    text["parameters"] |= {path: {"prior_sd": 0.1} for path in truth}
+    file.write_text(yaml.safe_dump(text))
+    found = sx.identify(file)
+    assert found.status == "converged"
+    assert_near(found)
+    for path, value in truth.items():
+        estimated = found.parameters[path]
+        assert abs(estimated["value"] - value) < 3 * estimated["sd"], path
+        assert estimated["sd"] < 0.3 * abs(value), path
+
+
 def test_a_common_factor_is_named(tmp_path, rng):
     """No gravity: gain, inertia and friction times anything move the same; mass and centre lie on the axis."""
     arm = pendulum(gravity=[0, 0, 0], bodies={"bob": {"mass": 1.0, "com": [0, 0, 0], "inertia": [0.02, 1, 1]}})

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._typing import Array
+from ..constraints import axes
 from ..math import rotation
 from ..scene import Scene
 from ..stepping import Trajectory
@@ -50,7 +51,8 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
     """What a sensor without noise reads along a trajectory, in its SI units."""
     e, target = trajectory.e, sensor.target
     if sensor.type == "joint_position":
-        value = trajectory.position[:, target, None]
+        number = system.sensor_index(sensor.name)
+        value = axes.encoder(system, params.cyclic, number, trajectory.position)[:, None]
     elif sensor.type == "joint_rate":
         value = trajectory.rate[:, target, None]
     else:

@@ -91,11 +91,16 @@ def prepare(system: System, params: Params) -> Prepared:
     return Prepared(params, geometry, J, base_gravity(params), tuple(sigma), 1 / (1 + 4 * params.relaxation), damping)
 
 
-def motor_forces(system: System, params: Params, command: Float[Array, " motors"]) -> Float[Array, " axes"]:
-    """Torque or force of every axis from the motor commands: gain * u + bias (back-EMF is in the damping)."""
+def motor_forces(
+    system: System, params: Params, command: Float[Array, " motors"], position: Float[Array, " axes"]
+) -> Float[Array, " axes"]:
+    """Torque or force of every axis from its motors: gain * u + bias + cogging (back-EMF is in the damping)."""
     force = jnp.zeros(len(system.axes), dtype=params.mass.dtype)
     for m, motor in enumerate(system.motors):
         force = force.at[motor.axis].add(params.gain[m] * command[m] + params.bias[m])
+    for (m, order), factors in zip(system.cogging, params.cogging, strict=True):
+        axis = system.motors[m].axis
+        force = force.at[axis].add(axes.harmonic(system, axis, order, factors, position))
     return force
 
 
@@ -198,7 +203,7 @@ def assemble(
         spring = h * h * params.stiffness / 4
         kappa = h * prepared.axis_damping + params.armature + spring
         push = (
-            h * motor_forces(system, params, command)
+            h * motor_forces(system, params, command, position)
             - h * params.stiffness * (position - params.rest)
             + (params.armature + spring) * rate
         )

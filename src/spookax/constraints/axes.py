@@ -34,6 +34,26 @@ def coordinates(system: System, kin: Kinematics, near: Float[Array, " axes"]) ->
     return value + jnp.where(rotational, turn * turns, 0.0)
 
 
+def harmonic(
+    system: System, axis: int, order: float, factors: Float[Array, " 2"], position: Float[Array, "*batch axes"]
+) -> Float[Array, "*batch"]:
+    """What repeats `order` times per turn (hinge) or per metre (prismatic joint) of an axis, at unwrapped positions."""
+    phase = order * position[..., axis] * (1 if system.axes[axis].rotational else 2 * jnp.pi)
+    return factors[0] * jnp.cos(phase) + factors[1] * jnp.sin(phase)
+
+
+def encoder(
+    system: System, cyclic: Float[Array, "cyclic 2"], sensor: int, position: Float[Array, "*batch axes"]
+) -> Float[Array, "*batch"]:
+    """Position that an encoder sees at unwrapped positions [rad or m]: with its cyclic error, without its offset."""
+    axis = system.sensors[sensor].target
+    seen = position[..., axis]
+    for (s, order), factors in zip(system.cyclic, cyclic, strict=True):
+        if s == sensor:
+            seen = seen + harmonic(system, axis, order, factors, position)
+    return seen
+
+
 def rate_rows(system: System, kin: Kinematics) -> tuple[Float[Array, "axes 6"], Float[Array, "axes 6"]]:
     """Rows b_A, b_B with rate = b_A . (v, w)_A + b_B . (v, w)_B [rad/s or m/s]."""
     f, rotational = _axis_frames(system, kin)

@@ -323,7 +323,7 @@ class Multibody(AbstractResidualModel):
         for i in self.sensors:
             sensor = self.system.sensors[i]
             if sensor.type == "joint_position":
-                out.append(place[sensor.target][None])  # pyright: ignore
+                out.append(axes.encoder(self.system, p.engine.params.cyclic, i, place)[None])  # pyright: ignore
             elif sensor.type == "joint_rate":
                 out.append(rate[sensor.target][None])  # pyright: ignore
             else:

@@ -56,9 +56,9 @@ class ParameterMap:
         return tuple(names)
 
     def _scale(self, f: Free) -> float:
-        """Step unit of an identity coordinate: the start value, or one where that is zero."""
+        """Step unit of an identity coordinate: the start value; where that is zero the prior's width, or one."""
         assert isinstance(f.start, float)
-        return abs(f.start) or 1.0
+        return abs(f.start) or f.prior_sd or 1.0
 
     def start(self) -> np.ndarray:
         """z of the start values."""

@@ -131,9 +131,20 @@ class Joint(Strict):
     )
 
 
+class Harmonic(Strict):
+    """One period of something that repeats with a joint's position: `cos * cos(phase) + sin * sin(phase)`."""
+
+    order: Positive = Field(description="Periods per turn of a hinge or metre of a prismatic joint (no unit or 1/m)")
+    cos: Number = Field(default=0.0, description="Amplitude of the cosine, in the unit of what repeats")
+    sin: Number = Field(default=0.0, description="Amplitude of the sine, in the unit of what repeats")
+
+
 class _Motor(Strict):
     joint: Name = Field(description="Name of a hinge or prismatic joint")
     bias: Number = Field(default=0.0, description="Constant that is added to torque or force [N m or N]")
+    cogging: list[Harmonic] = Field(
+        default_factory=list, description="Torque or force that repeats with the joint's position"
+    )
 
 
 class TorqueMotor(_Motor):
@@ -182,11 +193,14 @@ class _Sensor(Strict):
 
 
 class JointPosition(_Sensor):
-    """An encoder: reads the joint's angle or displacement plus `offset`."""
+    """An encoder: reads the joint's angle or displacement plus `offset` and `cyclic_error`."""
 
     type: Literal["joint_position"] = Field(description="Angle or displacement of a joint, plus offset")
     joint: Name = Field(description="Name of a hinge or prismatic joint")
     offset: Number = Field(default=0.0, description="Zero offset [rad or m]")
+    cyclic_error: list[Harmonic] = Field(
+        default_factory=list, description="Error that repeats with the joint's position [rad or m]"
+    )
 
 
 class JointRate(_Sensor):

@@ -6,7 +6,7 @@ points and noise levels of sensors, shapes, and initial states.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from spookax.scene.explain import Loc
 from spookax.scene.inertia import COMPONENTS
 from spookax.scene.located import Located, validate
 from spookax.scene.model import Scene
-from spookax.scene.parts import DCMotor, Joint, JointPosition
+from spookax.scene.parts import DCMotor, Harmonic, Joint, JointPosition
 from spookax.scene.read import SceneError
 from spookax.scene.rules import WITH_AXIS
 
@@ -83,10 +83,12 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
             yield from _scalars("motors", name, {"gain": f"{load}/V", "back_emf": rate, "bias": load})
         else:
             yield from _scalars("motors", name, {"gain": f"{load}/u", "bias": load})
+        yield from _harmonics(("motors", name, "cogging"), motor.cogging, load)
     for name, sensor in scene.sensors.items():
         if isinstance(sensor, JointPosition):
             unit = "rad" if scene.joints[sensor.joint].type == "hinge" else "m"
             yield from _scalars("sensors", name, {"offset": unit})
+            yield from _harmonics(("sensors", name, "cyclic_error"), sensor.cyclic_error, unit)
 
 
 def _axis_units(joint: Joint) -> dict[str, str]:
@@ -110,6 +112,12 @@ def _axis_units(joint: Joint) -> dict[str, str]:
 def _scalars(section: str, name: str, units: Mapping[str, str]) -> Iterator[tuple[str, _Quantity]]:
     for key, unit in units.items():
         yield f"{section}.{name}.{key}", _Quantity((section, name, *key.split(".")), unit)
+
+
+def _harmonics(loc: Loc, harmonics: Iterable[Harmonic], unit: str) -> Iterator[tuple[str, _Quantity]]:
+    for index, harmonic in enumerate(harmonics):
+        for key in ("cos", "sin"):
+            yield f"{'.'.join(map(str, loc))}.{harmonic.order:g}.{key}", _Quantity((*loc, index, key), unit)
 
 
 def _vector(path: str, loc: Loc, unit: str) -> Iterator[tuple[str, _Quantity]]:

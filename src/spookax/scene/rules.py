@@ -35,9 +35,10 @@ def scene_rules(scene: Any) -> Iterator[Finding]:
     for name, joint in (joints or {}).items():
         yield from _within(("joints", name), joint_rules(joint, bodies))
     for name, motor in _named(scene, "motors"):
-        yield from _within(("motors", name), motor_rules(motor))
+        yield from _within(("motors", name), (*motor_rules(motor), *harmonic_rules(motor)))
         yield from _within(("motors", name), _reference_rules(motor, bodies, joints))
     for name, sensor in _named(scene, "sensors"):
+        yield from _within(("sensors", name), harmonic_rules(sensor))
         yield from _within(("sensors", name), _reference_rules(sensor, bodies, joints))
     for name, _ in _named(scene, "initial"):
         yield from _axis_rule(name, joints, ("initial", name), "an initial position belongs to")
@@ -81,6 +82,21 @@ def motor_rules(motor: Any) -> Iterator[Finding]:
             if key not in motor:
                 cure = f"Add `{key}: ...`, or give torque_constant, back_emf_constant and resistance."
                 yield Finding((key,), None, "is missing", cure)
+
+
+def harmonic_rules(part: Any) -> Iterator[Finding]:
+    """Each order of a motor's cogging or an encoder's cyclic error is given once."""
+    for key in ("cogging", "cyclic_error"):
+        harmonics = part.get(key) if isinstance(part, dict) else None
+        seen = set()
+        for index, harmonic in enumerate(harmonics if isinstance(harmonics, list) else []):
+            order = harmonic.get("order") if isinstance(harmonic, dict) else None
+            if isinstance(order, int | float):
+                name = f"{order:g}"  # as in its path
+                if name in seen:
+                    cure = "Delete one of the two, or give it another order."
+                    yield Finding((key, index, "order"), order, f"order {name} is given twice", cure)
+                seen.add(name)
 
 
 def joint_rules(joint: Any, bodies: Iterable[str] | None) -> Iterator[Finding]:

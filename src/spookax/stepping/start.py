@@ -36,7 +36,8 @@ def state_from_joints(
     - `joints`: joint name -> position, or a mapping with `position` and `rate` (numbers for hinge and prismatic
       [rad, rad/s or m, m/s]; for ball joints a rotation vector and the relative angular velocity, both in the axes of
       the child's joint frame, which are the child's own if the joint has no `rotation`). Joints of a tree that are
-      not named are at zero; in a closed loop they are found.
+      not named are at zero; in a closed loop they are found. More coordinates than a loop has freedoms are met as well
+      as it allows: give those that shall be met, and differentiate in those, alone.
     - `bodies`: for bodies that no joint connects to the world: name -> mapping with `position` [m], `rotation`
       (rotation vector [rad]), `velocity` of the frame origin (world) [m/s], `angular_velocity` (body axes) [rad/s].
 

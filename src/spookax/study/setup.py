@@ -115,7 +115,7 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
     system, params = build(scene, always_dry=frozenset(p.split(".")[1] for p in friction))
     shared = ParameterMap(system, free_parameters(study, scene))
     sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
-    own, own_sd = own_offsets(study.recordings, system)
+    own = own_offsets(study.recordings, system)
     given = settings.process_noise.density
     density = max(given.values()) if isinstance(given, dict) else given
     level = np.array([given[n] / density for n in system.axis_names()]) if isinstance(given, dict) else np.ones(())
@@ -137,8 +137,7 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
 
     z0 = shared.start()
     lower, upper = shared.bounds()
-    own_weight = np.array([own._scale(f) / s for f, s in zip(own.free, own_sd, strict=True)])
-    problem = Problem(samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own_weight)
+    problem = Problem(samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own.prior_weight())
     count = max(len(settings.friction_speed), len(settings.noise_scale))
     stages = []
     for i in range(count):
@@ -162,20 +161,19 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
     )
 
 
-def own_offsets(specs: list[RecordingSpec], system: System) -> tuple[ParameterMap, list[float]]:
+def own_offsets(specs: list[RecordingSpec], system: System) -> ParameterMap:
     """Zero offsets that belong to a recording: the same kinds in every recording, with their prior sd."""
     sds: dict[str, float] = {}
     for spec in specs:
         for sensor, sd in spec.offsets.items():
             sds[sensor] = max(sds.get(sensor, 0.0), sd)
-    free, values = [], []
+    free = []
     for sensor, sd in sds.items():
         size = system.sensors[system.sensor_index(sensor)].size
         suffixes = [""] if size == 1 else [f".{i}" for i in range(size)]
         for suffix in suffixes:
             free.append(Free(f"sensors.{sensor}.offset{suffix}", 0.0, transform="identity", prior_sd=sd))
-            values.append(sd)
-    return ParameterMap(system, tuple(free)), values
+    return ParameterMap(system, tuple(free))
 
 
 def sensor_sd(scene: Scene, name: str) -> float:

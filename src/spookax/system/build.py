@@ -29,9 +29,14 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
     )
     axis_joints = [list(scene.joints.values())[a.joint] for a in axes]
     axis_of = {joints[a.joint].name: i for i, a in enumerate(axes)}
-    motors = tuple(Motor(n, axis_of[m.joint]) for n, m in scene.motors.items())
+    motors = tuple(Motor(n, axis_of[m.joint], tuple(c.order for c in m.cogging)) for n, m in scene.motors.items())
     sensors = tuple(
-        Sensor(n, s.type, axis_of[s.joint] if isinstance(s, JointPosition | JointRate) else number[s.body])
+        Sensor(
+            n,
+            s.type,
+            axis_of[s.joint] if isinstance(s, JointPosition | JointRate) else number[s.body],
+            tuple(c.order for c in s.cyclic_error) if isinstance(s, JointPosition) else (),
+        )
         for n, s in scene.sensors.items()
     )
     tree = spanning_tree(len(names), joints)
@@ -85,7 +90,9 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
         gain=array([m.gain for m in motor_specs]),
         back_emf=array([getattr(m, "back_emf", 0.0) for m in motor_specs]),
         bias=array([m.bias for m in motor_specs]),
+        cogging=array([[c.cos, c.sin] for m in motor_specs for c in m.cogging], 2),
         offset=jnp.asarray(offsets),
+        cyclic=array([[c.cos, c.sin] for s in scene.sensors.values() for c in getattr(s, "cyclic_error", [])], 2),
         point=jnp.asarray(points),
         rows=tuple({k: jnp.asarray(float(v)) for k, v in c.defaults().items()} for c in constraints),
         row_compliance=array([defaults.relative_compliance for _ in constraints]),

@@ -41,8 +41,10 @@ class Params(eqx.Module):
     gain: Float[Array, " motors"]  # [N m or N per unit of input]
     back_emf: Float[Array, " motors"]  # [N m s/rad or N s/m]
     bias: Float[Array, " motors"]  # [N m or N]
+    cogging: Float[Array, "cogging 2"]  # factors of cos and sin, in the order of `System.cogging` [N m or N]
     # sensors
     offset: Float[Array, "sensors 6"]  # added to the reading; the first `size` entries count
+    cyclic: Float[Array, "cyclic 2"]  # factors of cos and sin, in the order of `System.cyclic` [rad or m]
     point: Float[Array, "sensors 3"]  # point of a point_position sensor in the body's frame [m]
     # the user's own rows: one mapping of numbers for each of `System.constraints`
     rows: tuple[dict[str, Scalar], ...]
@@ -113,6 +115,11 @@ def paths(system: System) -> dict[str, ParameterPath]:
     for m, motor in enumerate(system.motors):
         for field in ("gain", "back_emf", "bias"):
             add(f"motors.{motor.name}.{field}", field, m)
+    for i, key in enumerate(("cos", "sin")):
+        for c, (m, order) in enumerate(system.cogging):
+            add(f"motors.{system.motors[m].name}.cogging.{order:g}.{key}", "cogging", c, i)
+        for c, (s, order) in enumerate(system.cyclic):
+            add(f"sensors.{system.sensors[s].name}.cyclic_error.{order:g}.{key}", "cyclic", c, i)
     for s, sensor in enumerate(system.sensors):
         if sensor.size == 1:
             add(f"sensors.{sensor.name}.offset", "offset", s, 0)

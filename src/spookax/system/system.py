@@ -35,19 +35,24 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Motor:
-    """A motor on an axis."""
+    """A motor on an axis; `cogging`: periods of its cogging per turn (hinge) or per metre (prismatic joint)."""
 
     name: str
     axis: int
+    cogging: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Sensor:
-    """A sensor: `type` joint_position, joint_rate (of an axis), body_pose, point_position (of a body)."""
+    """A sensor: `type` joint_position, joint_rate (of an axis), body_pose, point_position (of a body).
+
+    `cyclic`: periods of an encoder's cyclic error per turn (hinge) or per metre (prismatic joint).
+    """
 
     name: str
     type: str
     target: int
+    cyclic: tuple[float, ...] = ()
 
     @property
     def size(self) -> int:
@@ -73,6 +78,16 @@ class System:
     @property
     def num_bodies(self) -> int:
         return len(self.bodies)
+
+    @property
+    def cogging(self) -> tuple[tuple[int, float], ...]:
+        """(motor, order) of every period of every motor's cogging, as in `Params.cogging`."""
+        return tuple((m, order) for m, motor in enumerate(self.motors) for order in motor.cogging)
+
+    @property
+    def cyclic(self) -> tuple[tuple[int, float], ...]:
+        """(sensor, order) of every period of every encoder's cyclic error, as in `Params.cyclic`."""
+        return tuple((s, order) for s, sensor in enumerate(self.sensors) for order in sensor.cyclic)
 
     @property
     def friction_axes(self) -> tuple[int, ...]:
