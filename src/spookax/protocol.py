@@ -49,8 +49,13 @@ class AbstractModel(eqx.Module):
     num_channels: eqx.AbstractVar[int]
 
     @property
+    def can_carry(self) -> bool:
+        """Whether the first n // 2 components of a tangent (poses) follow from the rest (velocities) by `carry`."""
+        return False
+
+    @property
     def can_steady(self) -> bool:
-        """Whether the noise's effect can be held while parameters change (`steadied`, `same_noise`)."""
+        """Whether the noise's effect can be held while parameters change: `pushed`, `needed` and `same_noise`."""
         return False
 
     @abc.abstractmethod
@@ -65,12 +70,20 @@ class AbstractModel(eqx.Module):
     def replay(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> StateTree:
         """The same step at the solution that `hint` (as returned by `step`) describes: no search, same derivative."""
 
-    def steadied(
-        self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array, steady: Scalar
-    ) -> StateTree:
-        """`replay` in value; in derivative, for `steady` = 1, as if the noise changed the velocities by the same
-        amount whatever the parameters. Models with `can_steady` have it, and `same_noise`.
+    def carry(self, x: StateTree, x1: StateTree, p: Any) -> StateTree:
+        """x1 with the pose to which its own velocities carry the pose of x in one step; models with `can_carry` have
+        it. What `step` leads to is what it carries itself to.
         """
+        raise NotImplementedError
+
+    def pushed(
+        self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array, push: Float[Array, " half"]
+    ) -> StateTree:
+        """`replay` under further impulses, as many as the tangent has velocities (its last n - n // 2 components)."""
+        raise NotImplementedError
+
+    def needed(self, x: StateTree, x1: StateTree, p: Any, change: Float[Array, " half"]) -> Float[Array, " half"]:
+        """Impulses, as `pushed` takes them, that a change of the velocities of x1 needs in the step from x."""
         raise NotImplementedError
 
     def same_noise(self, x: StateTree, p: Any, w: Array, p_now: Any) -> Array:

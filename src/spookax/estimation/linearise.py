@@ -72,22 +72,21 @@ def linearise(
 
     With `steady` = 1, C leaves out how the parameters change what the noise does, (dB/dz) w (`model.can_steady`).
     """
-    n, m = model.tangent_size, model.noise_size
-    half = n // 2
+    n = model.tangent_size
+    half = n // 2 if model.can_carry else 0  # of the tangent: what the rest of it determines
+    still = jnp.zeros(half, dtype=z.dtype)
+    push = (jnp.zeros(n - half, dtype=z.dtype),) if model.can_steady else ()
 
     def one(args):
         x, x1, u, w, hint, y, s, seen = args
 
-        def posed(pose: Array) -> Array:
-            start = model.retract(x, jnp.concatenate([pose, jnp.zeros(n - half, dtype=z.dtype)]))
-            return model.local(model.replay(start, model.prepare(z), u, w, noise, hint), x1)
+        def stepped(start: Array, w: Array, z: Array, *push: Array) -> Array:
+            replay = model.pushed if push else model.replay
+            return model.local(replay(model.retract(x, start), model.prepare(z), u, w, noise, hint, *push), x1)[half:]
 
-        def moved(rest: Array) -> Array:
-            velocity, dw, dz = jnp.split(rest, (n - half, n - half + m))
-            start, p = model.quicken(x, velocity), model.prepare(z + dz)
-            if model.can_steady:
-                return model.local(model.steadied(start, p, u, w + dw, noise, hint, jnp.asarray(steady)), x1)
-            return model.local(model.replay(start, p, u, w + dw, noise, hint), x1)
+        def carried(start: Array, rates: Array, z: Array) -> Array:
+            begin = model.retract(x, jnp.concatenate([start, jnp.zeros(n - half, dtype=z.dtype)]))
+            return model.local(model.carry(begin, model.quicken(x1, rates), model.prepare(z)), x1)[:half]
 
         def read(start: Array, end: Array, dz: Array) -> Array:
             pair = model.retract(x, start), model.retract(x1, end)
@@ -95,19 +94,29 @@ def linearise(
             predicted = jax.vmap(lambda s: model.observe(*pair, p, s))(s)
             return whitened(model, noise, predicted, y, seen)
 
-        # in two parts: only the pose moves the geometry, which is most of the work
-        rest = jnp.zeros(n - half + m + z.shape[0], dtype=z.dtype)
-        by_pose, by_rest = jax.jacfwd(posed)(jnp.zeros(half, dtype=z.dtype)), jax.jacfwd(moved)(rest)
-        step = jnp.concatenate([by_pose, by_rest], axis=1)
-        A, B, C = jnp.split(step, (n, n + m), axis=1)
-        # readings are few: backwards from them, and through the step by the chain rule
-        zero = jnp.zeros(n, dtype=z.dtype), jnp.zeros(n, dtype=z.dtype), jnp.zeros_like(z)
-        e, back = jax.vjp(read, *zero)
-        by_start, by_end, by_z = jax.vmap(back)(jnp.eye(e.shape[0], dtype=e.dtype))
+        # backwards from what a step determines, the velocities of a mechanism: they are few
+        zero = jnp.zeros(n, dtype=z.dtype)
+        A, B, C, *by_push = _backwards(stepped, zero, w, z, *push)[1]
+        if push:  # the noise's effect stays where its impulse follows the parameters
+            held = jax.jacfwd(lambda z: model.needed(x, x1, model.prepare(z), B @ w))(z)
+            C = C + steady * by_push[0] @ held
+        if half:
+            by_pose, by_rate, by_z = _backwards(carried, still, zero[half:], z)[1]
+            pose = jnp.concatenate([by_pose, zero[half:] * by_pose[:, :1]], axis=1)
+            parts = ((pose, A), (0.0, B), (by_z, C))
+            A, B, C = (jnp.concatenate([moved + by_rate @ rate, rate]) for moved, rate in parts)
+        # and from the readings, through the step by the chain rule
+        e, (by_start, by_end, by_z) = _backwards(read, zero, zero, jnp.zeros_like(z))
         return Linearised(A, B, C, -by_start - by_end @ A, -by_end @ B, -by_z - by_end @ C, e)
 
     data = (before(path.x), after(path.x), samples.u, path.w, path.hint, samples.y, samples.s, samples.seen)
     return chunked(one, data, path.w.shape[0])
+
+
+def _backwards(function: Callable[..., Array], *args: Array) -> tuple[Array, tuple[Array, ...]]:
+    """Value and Jacobians in all arguments, by reverse mode."""
+    value, back = jax.vjp(function, *args)
+    return value, jax.vmap(back)(jnp.eye(value.shape[0], dtype=value.dtype))
 
 
 def chunked(function: Callable[[Any], Any], data: Any, count: int) -> Any:

@@ -29,7 +29,6 @@ from .._results import ESTIMATE_RESULTS
 from .._threads import concurrently, cores
 from .._typing import Array
 from ..complementarity import MLCP, solve_mlcp
-from ..math import small
 from ..protocol import Noise, Samples
 from .levels import SAME_LEVEL, Evidence, estimate_levels
 from .linearise import Linearised, Path, before
@@ -157,20 +156,20 @@ class Estimator:
         return self._reduced(it, self._each("part", part, self._recordings(it)))
 
     def _reduced(self, it: Iterate, parts: list[_Part]) -> _Linear:
-        p, count = self.problem, it.z.shape[0]
-        weight, own_weight = jnp.asarray(p.weight) ** 2, jnp.asarray(p.own_weight) ** 2
-        total_N, total_g = jnp.diag(weight), -weight * (it.z - jnp.asarray(p.prior))
-        total_q = sum((part.q for part in parts), jnp.asarray(self._prior(it)))
+        # on the host: small, and of another shape for every study
+        p, count, z = self.problem, it.z.shape[0], np.asarray(it.z)
+        total_N, total_g = np.diag(p.weight**2), -(p.weight**2) * (z - p.prior)
+        total_q = self._prior(it) + sum(float(part.q) for part in parts)
         for own, part in zip(it.own, parts, strict=True):
-            N, g = part.N[:count, :count], part.g[:count]
-            if own.shape[0]:
-                corner = part.N[count:, count:] + jnp.diag(own_weight)
-                rhs = jnp.concatenate([part.N[count:, :count], (part.g[count:] - own_weight * own)[:, None]], axis=1)
-                both = small.solve(corner, rhs)
-                total_q = total_q - rhs[:, -1] @ both[:, -1] / 2
-                N, g = N - part.N[:count, count:] @ both[:, :-1], g - part.N[:count, count:] @ both[:, -1]
-            total_N, total_g = total_N + N, total_g + g
-        return _Linear(parts, total_N, total_g, total_q)
+            N, g, own = np.asarray(part.N), np.asarray(part.g), np.asarray(own)
+            side, rhs = N[:count, count:], np.column_stack([N[count:, :count], g[count:] - p.own_weight**2 * own])
+            both = np.linalg.solve(N[count:, count:] + np.diag(p.own_weight**2), rhs)
+            total_q -= float(rhs[:, -1] @ both[:, -1]) / 2
+            total_N, total_g = (
+                total_N + N[:count, :count] - side @ both[:, :-1],
+                total_g + g[:count] - side @ both[:, -1],
+            )
+        return _Linear(parts, jnp.asarray(total_N), jnp.asarray(total_g), jnp.asarray(total_q))
 
     def _part(
         self, stage: Stage, noise: Noise, z: Array, path: Path, samples: Samples, steady: Array | None = None
@@ -181,13 +180,12 @@ class Estimator:
         slices = max(n for n in range(1, room + 1) if steps % n == 0)
 
         def one(i: int) -> Linearised:
-            here, until = slice(i * steps // slices, (i + 1) * steps // slices), (i + 1) * steps // slices + 1
-            x = jax.tree.map(lambda a: a[here.start : until], path.x)
-            part = Path(x, path.w[here], path.hint[here])
-            return compiled_linearise(stage.model, z, noise, part, jax.tree.map(lambda a: a[here], samples), steady)
+            begin, end = i * steps // slices, (i + 1) * steps // slices
+            part = Path(_cut(path.x, begin, end + 1), *_cut((path.w, path.hint), begin, end))
+            return compiled_linearise(stage.model, z, noise, part, _cut(samples, begin, end), steady)
 
         found = self._each("slice", one, [(i,) for i in range(slices)])
-        lin = found[0] if slices == 1 else jax.tree.map(lambda *a: jnp.concatenate(a), *found)
+        lin = found[0] if slices == 1 else jax.tree.map(lambda *a: jnp.asarray(np.concatenate(a)), *found)
         P0, Y0 = first_state(stage.model, z, path, self.problem.initial_sd)
         return self._filtered(lin, path.w, Y0, P0)
 
@@ -199,9 +197,9 @@ class Estimator:
     def _own_step(self, part: _Part, own: Array, dz: Array) -> Array:
         if not own.shape[0]:
             return own
-        p, weight = dz.shape[0], jnp.asarray(self.problem.own_weight) ** 2
-        rhs = part.g[p:] - weight * own - part.N[p:, :p] @ dz
-        return small.solve(part.N[p:, p:] + jnp.diag(weight), rhs[:, None])[:, 0]
+        p, weight, N = dz.shape[0], self.problem.own_weight**2, np.asarray(part.N)
+        rhs = np.asarray(part.g)[p:] - weight * np.asarray(own) - N[p:, :p] @ np.asarray(dz)
+        return jnp.asarray(np.linalg.solve(N[p:, p:] + np.diag(weight), rhs))
 
     def _try(self, stage: Stage, it: Iterate, linear: _Linear, gains: list[Array], dz: Array, alpha: float):
         """The iterate that a fraction alpha of a step leads to, and its cost."""
@@ -449,6 +447,11 @@ class Estimator:
         self.history.append(line)
         if self.report:
             self.report(line)
+
+
+def _cut(tree: T, begin: int, end: int) -> T:
+    """Some steps of arrays, without a program of its own for every shape."""
+    return jax.tree.map(lambda a: np.asarray(a)[begin:end], tree)
 
 
 def fit(

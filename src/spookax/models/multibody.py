@@ -169,27 +169,42 @@ class Multibody(AbstractResidualModel):
         return self._advance(x, p, u, w, noise, hint, _Replay())[0]
 
     @property
+    def can_carry(self) -> bool:
+        return True
+
+    def carry(self, x: BodyState, x1: BodyState, p: Prep) -> BodyState:
+        v, e = self._centre_velocity(x, x1, p)
+        r = x.p + matvec(rotation.matrix(x.e), p.com) + p.engine.params.step * v
+        return BodyState(r - matvec(rotation.matrix(e), p.com), e, x1.v, x1.w, x1.near)
+
+    @property
     def can_steady(self) -> bool:
         return self.noise.kind == "joints"  # one on a body acts on its joints too, and their answer turns with the pose
 
     def same_noise(self, x: BodyState, p: Prep, w: Float[Array, " m"], p_now: Prep) -> Float[Array, " m"]:
-        N, N_now = (self.axis_compliance(self.engine_state(x, q.com), q) for q in (p, p_now))
+        both = jax.tree.map(lambda *a: jnp.stack(a), p, p_now)
+        N, N_now = jax.vmap(lambda q: self.axis_compliance(self.engine_state(x, q.com), q))(both)
         return small.solve(N, matvec(N_now, w))
 
-    def steadied(
-        self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array, steady: Scalar
+    def pushed(
+        self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array, push: Float[Array, " half"]
     ) -> BodyState:
-        # K (v, lam) = (impulse, 0) for the noise's part: with an impulse that follows the inertia, v stays
-        x0, p0, w0 = jax.lax.stop_gradient((x, p, w))
-        state = self.engine_state(x0, p0.com)
+        return self._advance(x, p, u, w, noise, hint, _Replay(), push.reshape(-1, 6))[0]
 
-        def answer(w: Array) -> Array:
-            impulse = self.impulse(state, p0, w, noise)
-            return velocity(step(self.system, p0.engine, state, u, impulse, solver=_Replay(), guess=hint)[0])
+    def needed(self, x: BodyState, x1: BodyState, p: Prep, change: Float[Array, " half"]) -> Float[Array, " half"]:
+        # K (v, lam) = (impulse, 0) for a change of the impulse: one that follows the inertia leaves v as it is
+        def centres(d: Array) -> Float[Array, "bodies 6"]:
+            faster = self.quicken(x1, d)
+            v, _ = self._centre_velocity(x, faster, p)
+            return jnp.concatenate([v, faster.w], axis=-1)
 
-        _, change = jax.jvp(answer, (w0,), (w0,))
-        needs = steady * self._momentum(state, p, change)
-        return self._advance(x, p, u, w, noise, hint, _Replay(), needs - jax.lax.stop_gradient(needs))[0]
+        _, moved = jax.jvp(centres, (jnp.zeros_like(change),), (change,))
+        return self._momentum(self.engine_state(x, p.com), p, moved).reshape(-1)
+
+    def _centre_velocity(self, x: BodyState, x1: BodyState, p: Prep) -> tuple[Array, Array]:
+        """Velocities of the centres of mass for those of the frames in x1, and the orientations they turn x to."""
+        e = jax.vmap(rotation.plus)(x.e, p.engine.params.step * x1.w)
+        return x1.v + matvec(rotation.matrix(e), rotation.cross(x1.w, p.com)), e
 
     def _momentum(self, state: State, p: Prep, change: Float[Array, "bodies 6"]) -> Float[Array, "bodies 6"]:
         """Impulse that a change of the velocities needs, joints left out: inertia, rotors, implicit friction."""

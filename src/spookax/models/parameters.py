@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import compiled
 from .._typing import Array, Float
 from ..system import Params, System, locate
 
@@ -130,6 +131,12 @@ class ParameterMap:
         for path, value in zip(self.paths, self.values(z), strict=True):
             params = locate(self.system, path).set(params, value)
         return params
+
+
+@compiled
+def natural_values(shared: ParameterMap, z: Float[Array, " p"]) -> tuple[Float[Array, " values"], Array]:
+    """Natural values of z and their Jacobian."""
+    return shared.values(z), jax.jacfwd(shared.values)(z)
 
 
 def _inertia_to_z(i6: np.ndarray) -> list[float]:

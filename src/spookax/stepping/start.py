@@ -120,7 +120,8 @@ def project(system: System, prepared: Prepared, state: State) -> State:
     rows = _projection_rows(system, prepared, kin, state.time)
     excess = tuple(g - a for g, a in zip(saddle.gaps(system, rows, v), rows.a, strict=True))
     target = tuple(_target(system, prepared.params, i, state.time) for i in range(len(excess)))
-    dv, _ = _solve(system, rows, tuple(x - t for x, t in zip(excess, target, strict=True)), none, ())
+    fixed = jax.lax.stop_gradient(rows)  # as in `_newton`
+    dv, _ = _solve(system, fixed, tuple(x - t for x, t in zip(excess, target, strict=True)), none, ())
     v = v + dv
     return eqx.tree_at(lambda s: (s.r, s.e, s.v, s.w), state, (r, e, v[:, :3], v[:, 3:]))
 
@@ -312,7 +313,9 @@ def _solve(system: System, rows: Rows, defect: tuple[Array, ...], miss: Array, g
 def _newton(system: System, prepared: Prepared, r: Array, e: Array, target: Array, given: tuple[int, ...]):
     kin = frames.kinematics(system, r, e, prepared.geometry)
     rows = _projection_rows(system, prepared, kin, jnp.zeros((), r.dtype))
-    d, _ = _solve(system, rows, rows.a, _miss(system, kin, target, given), given)
+    # the matrix's own derivative meets what is violated, which is nothing but rounding: the implicit rule without it
+    fixed = jax.lax.stop_gradient(rows)
+    d, _ = _solve(system, fixed, rows.a, _miss(system, kin, target, given), given)
     return r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:])
 
 

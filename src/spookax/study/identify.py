@@ -14,6 +14,7 @@ import numpy as np
 
 from .._results import ESTIMATE_RESULTS
 from ..estimation.problem import Fit
+from ..models.parameters import natural_values
 from ..scene import Scene, SceneError, read_scene
 from ..scene.paths import unit_of, with_numbers
 from .check import check_against_scene, sensor_dimensions
@@ -67,7 +68,7 @@ def _estimate(solver: Solver) -> Estimate:
     status, message = _status(solver, fit)
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
-    start = np.asarray(shared.values(jnp.asarray(setup.problem.z0)))
+    start = np.asarray(natural_values(shared, jnp.asarray(setup.problem.z0))[0])
     owner = [free for free in shared.free for _ in range(free.size)]
     parameters = {
         path: {

@@ -12,7 +12,9 @@ from ..constraints.assemble import velocity
 from ..estimation import Stage, uncertainty
 from ..estimation.linearise import Path, after, before
 from ..estimation.problem import Fit
+from ..estimation.recording import Plan, follow
 from ..models import Multibody, ParameterMap
+from ..models.parameters import natural_values
 from ..protocol import Noise, Samples
 from .setup import Setup
 
@@ -28,20 +30,12 @@ def predictions(model: Multibody, z: jax.Array, path: Path, samples: Samples) ->
     )
 
 
-@compiled
 def open_loop(model: Multibody, z: jax.Array, noise: Noise, x0: Any, samples: Samples) -> Path:
     """Simulation from x_0 without noise and without feedback."""
-    p = model.prepare(z)
-
-    def body(carry, u):
-        x, hint = carry
-        x1, hint = model.step(x, p, u, jnp.zeros(model.noise_size), noise, hint)
-        return (x1, hint), (x1, hint)
-
-    nf = len(model.system.friction_axes)
-    _, (x, hint) = jax.lax.scan(body, (x0, jnp.zeros(nf)), samples.u)
-    x = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x0, x)
-    return Path(x, jnp.zeros((samples.u.shape[0], model.noise_size)), hint)
+    steps, n, m = samples.u.shape[0], model.tangent_size, model.noise_size
+    x = jax.tree.map(lambda a: np.broadcast_to(a, (steps, *a.shape)), x0)
+    plan = Plan(x, jnp.asarray(np.zeros((steps, m))), jnp.asarray(np.zeros((steps, m, n))))
+    return follow(model, z, noise, plan, samples.u, jnp.asarray(np.zeros(len(model.system.friction_axes))))
 
 
 def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -132,16 +126,22 @@ def axis_sd(model: Multibody, z: jax.Array, path: Path, covariance: jax.Array) -
     return jax.vmap(one)(before(path.x), covariance)
 
 
+@compiled
+def _read_at_start(model: Multibody, z: jax.Array, x: Any) -> tuple[jax.Array, jax.Array]:
+    """Joint coordinates at t_0 and rates there from the first two states."""
+    p = model.prepare(z)
+    first, second = (model.engine_state(jax.tree.map(lambda a, k=k: a[k], x), p.com) for k in (0, 1))
+    kin = frames.kinematics(model.system, first.r, first.e, p.engine.geometry)
+    b = axes.rate_rows(model.system, kin)
+    rate = axes.rates(model.system, *b, (velocity(first) + velocity(second)) / 2)
+    return axes.coordinates(model.system, kin, first.near), rate
+
+
 def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path, sd: np.ndarray) -> dict[str, dict[str, float]]:
-    """Joint coordinates at t_0 and rates there (mean of the leap-frog velocities), with standard deviations."""
+    """Joint coordinates and rates (means of the leap-frog velocities) at t_0, with standard deviations."""
     if not setup.system.axes:
         return {}
-    p = model.prepare(z)
-    first, second = (model.engine_state(jax.tree.map(lambda a, k=k: a[k], path.x), p.com) for k in (0, 1))
-    kin = frames.kinematics(setup.system, first.r, first.e, p.engine.geometry)
-    position = np.asarray(axes.coordinates(setup.system, kin, first.near))
-    b = axes.rate_rows(setup.system, kin)
-    rate = np.asarray(axes.rates(setup.system, *b, (velocity(first) + velocity(second)) / 2))
+    position, rate = _read_at_start(model, z, jax.tree.map(lambda a: np.asarray(a)[:2], path.x))
     names = setup.system.axis_names()
     return {
         n: {"position": float(a), "rate": float(b), "position_sd": float(c), "rate_sd": float(d)}
@@ -151,7 +151,7 @@ def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path, sd: np.nd
 
 def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:
     """Correlations of the natural values; zero rows for parameters at a bound."""
-    jac = np.asarray(jax.jacfwd(shared.values)(fit.iterate.z))
+    _, jac = map(np.asarray, natural_values(shared, fit.iterate.z))
     cov = jac @ fit.covariance @ jac.T
     sd = np.sqrt(np.maximum(np.diag(cov), 0.0))
     scale = np.where(sd > 0, sd, 1.0)

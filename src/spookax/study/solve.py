@@ -7,8 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._results import ESTIMATE_RESULTS
@@ -17,6 +15,7 @@ from ..estimation import problem as estimation
 from ..estimation.problem import Fit, Iterate
 from ..estimation.residual_form import ResidualEstimator
 from ..estimation.simulator_form import Estimator
+from ..models.parameters import natural_values
 from .checkpoint import load_iterate
 from .model import Study
 from .setup import Setup, set_up
@@ -177,7 +176,5 @@ def _surprise(fit: Fit, setup: Setup) -> float:
 
 def natural(setup: Setup, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
     """Values of the shared parameters in their own units, and their standard deviations."""
-    shared = setup.model.shared
-    jac = np.asarray(jax.jacfwd(shared.values)(fit.iterate.z))
-    sd = np.sqrt(np.maximum(np.diag(jac @ fit.covariance @ jac.T), 0.0))
-    return np.asarray(shared.values(jnp.asarray(fit.iterate.z))), sd
+    value, jac = map(np.asarray, natural_values(setup.model.shared, fit.iterate.z))
+    return value, np.sqrt(np.maximum(np.diag(jac @ fit.covariance @ jac.T), 0.0))

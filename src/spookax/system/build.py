@@ -1,8 +1,10 @@
 """From a scene (plain Python) to the static system and its parameters (arrays)."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._typing import Array, Float
 from ..math import rotation
 from ..scene import Scene
 from ..scene.parts import JointPosition, JointRate
@@ -48,13 +50,9 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
     def array(values: list, *shape: int) -> jnp.ndarray:
         return jnp.asarray(np.asarray(values, dtype=float).reshape(-1, *shape))
 
-    parent_frames, child_frames = [], []
-    for j in scene.joints.values():
-        axis = j.axis if j.type in ("hinge", "prismatic") else (0.0, 0.0, 1.0)
-        parent = jnp.asarray(_frame_quaternion(np.asarray(axis, dtype=float)))
-        turn = rotation.exp(jnp.asarray(j.rotation, dtype=float))
-        parent_frames.append(parent)
-        child_frames.append(rotation.multiply(rotation.conjugate(turn), parent))
+    along = [j.axis if j.type in ("hinge", "prismatic") else (0.0, 0.0, 1.0) for j in scene.joints.values()]
+    parent_frames = array([_frame_quaternion(np.asarray(axis, dtype=float)) for axis in along], 4)
+    turns = array([j.rotation for j in scene.joints.values()], 3)
     bodies = list(scene.bodies.values())
     motor_specs = list(scene.motors.values())
     offsets = np.zeros((len(sensors), 6))
@@ -73,8 +71,8 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
         inertia=array([[getattr(b.inertia, k) for k in ("xx", "yy", "zz", "xy", "xz", "yz")] for b in bodies], 6),
         at=array([j.at for j in scene.joints.values()], 3),
         child_at=array([j.child_at for j in scene.joints.values()], 3),
-        parent_frame=array(parent_frames, 4),
-        child_frame=array(child_frames, 4),
+        parent_frame=parent_frames,
+        child_frame=_turned_back(parent_frames, turns),
         relative_compliance=array(
             [_or(j.relative_compliance, defaults.relative_compliance) for j in scene.joints.values()]
         ),
@@ -99,6 +97,12 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
         row_relaxation=array([defaults.relaxation_steps for _ in constraints]),
     )
     return system, params
+
+
+@jax.jit
+def _turned_back(frames: Float[Array, "joints 4"], turns: Float[Array, "joints 3"]) -> Float[Array, "joints 4"]:
+    """Joint frames in the children's axes, which are turned against the parents'."""
+    return rotation.multiply(rotation.conjugate(rotation.exp(turns)), frames)
 
 
 def _or(value: float | None, default: float) -> float:
