@@ -139,6 +139,14 @@ def natural_values(shared: ParameterMap, z: Float[Array, " p"]) -> tuple[Float[A
     return shared.values(z), jax.jacfwd(shared.values)(z)
 
 
+def values_and_sd(shared: ParameterMap, z: Array, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Natural values of z and their standard deviations, from the covariance of z."""
+    if not shared.size:
+        return np.zeros(0), np.zeros(0)
+    value, jac = map(np.asarray, natural_values(shared, z))
+    return value, np.sqrt(np.maximum(np.diag(jac @ covariance @ jac.T), 0.0))
+
+
 def _inertia_to_z(i6: np.ndarray) -> list[float]:
     """log-Cholesky coordinates of the second-moment matrix S = tr(J)/2 - J."""
     xx, yy, zz, xy, xz, yz = i6

@@ -14,7 +14,7 @@ from ..estimation.linearise import Path, after, before
 from ..estimation.problem import Fit
 from ..estimation.recording import Plan, follow
 from ..models import Multibody, ParameterMap
-from ..models.parameters import natural_values
+from ..models.parameters import natural_values, values_and_sd
 from ..protocol import Noise, Samples
 from .setup import Setup
 
@@ -83,7 +83,7 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         axis_names = setup.system.axis_names()
         states |= {f"{name}/sd/{n}": joint_sd[: count - 1, :, a] for a, n in enumerate(axis_names)}
         states |= _poses(name, grid.times[:count], jax.tree.map(lambda a, n=count: np.asarray(a)[:n], path.x), com)
-        own_sd = np.sqrt(np.maximum(np.diag(fit.own_covariance[i]), 0.0))
+        own_value, own_sd = values_and_sd(setup.model.own, own, fit.own_covariance[i])
         runs[name] = {
             "file": recording.path.name,
             "sha256": recording.sha256,
@@ -92,7 +92,7 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
             "initial": _initial(setup, model, z, path, joint_sd[0]),
             "offsets": {
                 p.split(".")[1]: {"value": float(v), "sd": float(s)}
-                for p, v, s in zip(setup.model.own.paths, setup.model.own.values(own), own_sd, strict=True)
+                for p, v, s in zip(setup.model.own.paths, own_value, own_sd, strict=True)
             },
             "signals": signals,
         }

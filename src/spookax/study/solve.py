@@ -15,7 +15,7 @@ from ..estimation import problem as estimation
 from ..estimation.problem import Fit, Iterate
 from ..estimation.residual_form import ResidualEstimator
 from ..estimation.simulator_form import Estimator
-from ..models.parameters import natural_values
+from ..models.parameters import values_and_sd
 from .checkpoint import load_iterate
 from .model import Study
 from .setup import Setup, set_up
@@ -176,5 +176,4 @@ def _surprise(fit: Fit, setup: Setup) -> float:
 
 def natural(setup: Setup, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
     """Values of the shared parameters in their own units, and their standard deviations."""
-    value, jac = map(np.asarray, natural_values(setup.model.shared, fit.iterate.z))
-    return value, np.sqrt(np.maximum(np.diag(jac @ fit.covariance @ jac.T), 0.0))
+    return values_and_sd(setup.model.shared, fit.iterate.z, fit.covariance)
