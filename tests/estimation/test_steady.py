@@ -94,3 +94,22 @@ def test_without_noise_nothing_is_left_out(swing):
     steady = jax.jit(linearise)(model, z, noise, quiet, samples, jnp.asarray(1.0))
     full = jax.jit(linearise)(model, z, noise, quiet, samples)
     np.testing.assert_allclose(steady.C, full.C, rtol=1e-12, atol=1e-14)
+
+
+def test_jacobians_are_those_of_the_step(swing):
+    """Backwards from velocities and readings, poses by `carry`: the same as forwards through the whole step."""
+    model, z, noise, path, samples = swing
+    lin = jax.jit(linearise)(model, z, noise, path, samples)
+
+    def step(d: jax.Array, w: jax.Array, z: jax.Array, k: int) -> jax.Array:
+        x, x1 = (jax.tree.map(lambda a, i=i: a[i], path.x) for i in (k, k + 1))
+        end = model.replay(model.retract(x, d), model.prepare(z), samples.u[k], w, noise, path.hint[k])
+        return model.local(end, x1)
+
+    forwards = jax.jit(jax.vmap(jax.jacfwd(step, (0, 1, 2)), (None, 0, None, 0)))
+    expected = forwards(jnp.zeros(model.tangent_size), path.w, z, jnp.arange(STEPS))
+    for found, wanted in zip((lin.A, lin.B, lin.C), expected, strict=True):
+        for one, other in zip(
+            np.split(found, 2, axis=1), np.split(wanted, 2, axis=1), strict=True
+        ):  # poses, velocities
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.max(np.abs(other)))
