@@ -109,7 +109,6 @@ def test_jacobians_are_those_of_the_step(swing):
     forwards = jax.jit(jax.vmap(jax.jacfwd(step, (0, 1, 2)), (None, 0, None, 0)))
     expected = forwards(jnp.zeros(model.tangent_size), path.w, z, jnp.arange(STEPS))
     for found, wanted in zip((lin.A, lin.B, lin.C), expected, strict=True):
-        for one, other in zip(
-            np.split(found, 2, axis=1), np.split(wanted, 2, axis=1), strict=True
-        ):  # poses, velocities
+        poses_and_velocities = (np.split(jacobian, 2, axis=1) for jacobian in (found, wanted))
+        for one, other in zip(*poses_and_velocities, strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.max(np.abs(other)))

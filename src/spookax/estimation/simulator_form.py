@@ -165,10 +165,8 @@ class Estimator:
             side, rhs = N[:count, count:], np.column_stack([N[count:, :count], g[count:] - p.own_weight**2 * own])
             both = np.linalg.solve(N[count:, count:] + np.diag(p.own_weight**2), rhs)
             total_q -= float(rhs[:, -1] @ both[:, -1]) / 2
-            total_N, total_g = (
-                total_N + N[:count, :count] - side @ both[:, :-1],
-                total_g + g[:count] - side @ both[:, -1],
-            )
+            total_N = total_N + N[:count, :count] - side @ both[:, :-1]
+            total_g = total_g + g[:count] - side @ both[:, -1]
         return _Linear(parts, jnp.asarray(total_N), jnp.asarray(total_g), jnp.asarray(total_q))
 
     def _part(

@@ -111,7 +111,8 @@ def half_kick_back(
 def project(system: System, prepared: Prepared, state: State) -> State:
     """The nearest state (mass metric, to first order) on every joint: a Newton step and the velocity projection.
 
-    For states already close to the joints, like an estimator's first state after a step; differentiable.
+    For states already close to the joints, like an estimator's first state after a step. Its derivative is right to
+    first order in what they violate.
     """
     none = jnp.zeros(0, dtype=state.r.dtype)
     r, e = _newton(system, prepared, state.r, state.e, none, ())
