@@ -30,9 +30,10 @@ def run() -> list[Row]:
     for i, (spec, left_out) in enumerate(zip(study.recordings, recordings, strict=True)):
         rest = [*recordings[:i], *recordings[i + 1 :]]
         specs = [*study.recordings[:i], *study.recordings[i + 1 :]]
-        found = sx.identify(study.model_copy(update={"recordings": specs}), recordings=rest, scene=scene)
+        known = study.model_copy(update={"recordings": specs})
+        found = sx.identify(known, recordings=rest, scene=scene)
         numbers[left_out.name] = {"status": found.status, **found.to_json()}
-        errors = predict_open_loop(found.scene, _start(left_out), spec)
+        errors = predict_open_loop(known, found, _start(left_out), spec, scene=scene)
         for (sensor, error), limit in zip(errors.items(), LIMITS[left_out.name], strict=True):
             against = {} if limit is None else {"over": limit, "to": f"limit {limit}"}
             rows.append(row(f"without {left_out.name}", f"{sensor}, NRMSE", error["nrmse"], "", **against))

@@ -6,12 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import spookax as sx
 from spookax._compiled import compiler_options
-from spookax.estimation import Settings
+from spookax.estimation import Settings, blocks
 from spookax.estimation.linearise import before, linearise
-from spookax.estimation.recording import Plan, compiled_gains, compiled_linearise, filtered, first_state, follow
+from spookax.estimation.recording import Plan, filtered, first_state, follow, gains_of, linearised
 from spookax.estimation.simulator_form import Estimator
 from spookax.study.check import sensor_dimensions
 from spookax.study.checkpoint import load_iterate
@@ -62,15 +63,16 @@ def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> lis
     noise = estimator.noise(stage)
     (path,), (samples,), (own,) = it.paths, setup.problem.samples, it.own
     z = jnp.concatenate([it.z, own])
-    lin = compiled_linearise(stage.model, z, noise, path, samples)
-    P0, Y0 = first_state(stage.model, z, path, setup.problem.initial_sd)
-    plan = Plan(before(path.x), path.w, compiled_gains(lin))
+    lin = linearised(stage.model, z, noise, path, samples)
+    x0 = jax.tree.map(lambda a: a[0], path.x)
+    _, P0, Y0 = first_state(stage.model, z, x0, np.asarray(setup.problem.initial_sd))
+    plan = Plan(before(path.x), path.w, gains_of(lin))
     case = f"{path.w.shape[0]} steps"
     whole = timed(lambda: estimator.linear(stage, it))
     pieces = {
-        "linearisation": lambda: compiled_linearise(stage.model, z, noise, path, samples),
+        "linearisation": lambda: linearised(stage.model, z, noise, path, samples),
         "filter with parameter columns": lambda: filtered(lin, path.w, Y0, P0),
-        "gains of the feedback": lambda: compiled_gains(lin),
+        "gains of the feedback": lambda: gains_of(lin),
         "tracking rollout": lambda: follow(stage.model, z, noise, plan, samples.u, path.hint[0]),
     }
     rows = [row(case, "one linear problem", whole.best * 1e3, "ms", median=whole.median * 1e3)]
@@ -78,12 +80,14 @@ def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> lis
         times = timed(call)
         share = {"over": whole.best * 1e3, "to": "one linear problem"}
         rows.append(row(case, name, times.best * 1e3, "ms", median=times.median * 1e3, **share))
+    block, readings = blocks.split_path(path)[0], blocks.split(samples)[0]
     jax.clear_caches()
     began = time.perf_counter()
+    at = stage.model, z, noise, block, readings
     jitted: Any = eqx.filter_jit(linearise, compiler_options=compiler_options())  # pyright: ignore[reportCallIssue]
-    compiled = jitted.lower(stage.model, z, noise, path, samples).compile()
-    rows.append(row(case, "compile linearisation", time.perf_counter() - began, "s"))
+    compiled = jitted.lower(*at).compile()
+    rows.append(row("one block", "compile linearisation as one program", time.perf_counter() - began, "s"))
     temporary = temporary_memory(compiled.compiled)
     if temporary is not None:
-        rows.append(row(case, "temporary memory of the linearisation", temporary / MIB, "MiB"))
+        rows.append(row("one block", "temporary memory of the linearisation", temporary / MIB, "MiB"))
     return rows

@@ -93,11 +93,10 @@ def compare(found: Mapping[str, Mapping[str, Any]], truth: Mapping[str, float]) 
 
 def predict(estimate: sx.Estimate, study: Any) -> None:
     """Print the error of the open-loop prediction of the recording that the identification has not seen."""
-    scene = estimate.scene
     changes = {"name": "test", "file": "test.csv", "start": None, "stop": None}
     spec = study.recordings[0].model_copy(update=changes)
-    recording = read_recording(DEMO / "test.csv", spec, sensor_dimensions(scene))
-    errors = predict_open_loop(scene, recording, spec, FIT)
+    recording = read_recording(DEMO / "test.csv", spec, sensor_dimensions(estimate.scene))
+    errors = predict_open_loop(study, estimate, recording, spec, fit_seconds=FIT)
     duration = recording.time[-1] - recording.time[0]
     print(f"\nOpen-loop prediction of demo/test.csv, {duration:.0f} s with another input.")
     print(f"Only its first {FIT} s are used, for the initial state.")

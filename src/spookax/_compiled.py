@@ -1,18 +1,25 @@
 """`compiled`: jit for the large programs of the estimators."""
 
 import functools
+import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
+import numpy as np
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 # A step is thousands of operations on tiny arrays. On a CPU, compiling one fusion at a time by the newer emitters takes
-# twice as long as the elder ones and the result is no faster (`benchmarks/`).
-_OPTIONS: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+# twice as long as the elder ones and the result is no faster. A library call or a team of threads for a product of
+# 3 by 3 matrices costs more than the product: without them the linearisation takes half the time (`benchmarks/`).
+_OPTIONS: dict[str, Any] = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_backend_optimization_level": 1,
+    "xla_cpu_multi_thread_eigen": False,
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
 
 
 @functools.cache
@@ -25,15 +32,51 @@ def compiler_options() -> dict[str, Any] | None:
     return _OPTIONS
 
 
-def compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """`eqx.filter_jit` with options that halve the time to compile on a CPU."""
+class Compiled(Generic[T]):
+    """`eqx.filter_jit` with options that halve the time to compile on a CPU.
 
-    @functools.cache
-    def jitted() -> Callable[P, T]:
-        return eqx.filter_jit(function, compiler_options=compiler_options())  # pyright: ignore[reportCallIssue]
+    Several threads may call it: what is not compiled yet is compiled by one of them, and the others wait for it.
+    """
 
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        return jitted()(*args, **kwargs)
+    def __init__(self, function: Callable[..., T], optimise: bool = True):
+        functools.update_wrapper(self, function)
+        self._function, self._optimise = function, optimise
+        self._compiling = threading.Lock()
+        self._known: set[Any] = set()
 
-    return call
+    @functools.cached_property
+    def _jitted(self) -> Callable[..., T]:
+        options = compiler_options()
+        if options and not self._optimise:
+            options = options | {"xla_backend_optimization_level": 0}
+        return eqx.filter_jit(self._function, compiler_options=options)  # pyright: ignore[reportCallIssue]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> T:
+        key = _signature((args, kwargs))
+        if key in self._known:
+            return self._jitted(*args, **kwargs)
+        with self._compiling:
+            out = self._jitted(*args, **kwargs)
+        self._known.add(key)
+        return out
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for arguments of this form, unless that has been done."""
+        if _signature((args, kwargs)) not in self._known:
+            self(*args, **kwargs)
+
+
+def _signature(tree: Any) -> Any:
+    leaves, form = jax.tree.flatten(tree)
+    kinds = [(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x for x in leaves]
+    return form, tuple(kinds)
+
+
+def compiled(function: Callable[..., T]) -> Compiled[T]:
+    """A function as `Compiled`."""
+    return Compiled(function)
+
+
+def seldom_called(function: Callable[..., T]) -> Compiled[T]:
+    """A function as `Compiled` in a third of the time, to run at a third of the speed."""
+    return Compiled(function, optimise=False)

@@ -1,13 +1,17 @@
 """Independent pieces on all cores. XLA runs the many small operations of a step on one."""
 
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import jax
 
 T = TypeVar("T")
+
+_here = threading.local()  # `busy` in a thread that works on a task
 
 
 def cores() -> int:
@@ -15,18 +19,49 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def concurrently(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """Results of all tasks, in order; each in a thread of its own on a CPU, one after the other elsewhere.
+def _alone() -> bool:
+    """Whether there is nothing to gain from further threads, or this is one of them."""
+    return getattr(_here, "busy", False) or cores() == 1 or jax.default_backend() != "cpu"
 
-    What they compile should have been compiled before, or every thread compiles it.
-    """
-    if len(tasks) <= 1 or cores() == 1 or jax.default_backend() != "cpu":
-        return [task() for task in tasks]
-    x64 = jax.config.read("jax_enable_x64")  # of the caller: JAX keeps such settings thread by thread
+
+def _as_here() -> Callable[[Callable[[], T]], T]:
+    """A way to call a task in another thread under the caller's settings, which JAX keeps thread by thread."""
+    x64 = jax.config.read("jax_enable_x64")
 
     def run(task: Callable[[], T]) -> T:
+        _here.busy = True
         with jax.enable_x64(x64):
             return jax.block_until_ready(task())
 
-    with ThreadPoolExecutor(cores()) as pool:
-        return list(pool.map(run, tasks))
+    return run
+
+
+def concurrently(tasks: Sequence[Callable[[], T]]) -> list[T]:
+    """Results of all tasks, in order; on a CPU as many at a time as there are cores, elsewhere one after the other.
+
+    Tasks of a task run one after the other: the cores are taken.
+    """
+    if len(tasks) <= 1 or _alone():
+        return [task() for task in tasks]
+    pool = ThreadPoolExecutor(cores())
+    try:
+        return list(pool.map(_as_here(), tasks))
+    finally:  # after an error or an interruption no further task begins
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def beside() -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
+    """Work that other threads do beside this one: `submit(task)` gives a function that waits for the result."""
+    if _alone():
+        yield lambda task: _value(task())
+        return
+    pool, run = ThreadPoolExecutor(cores()), _as_here()
+    try:
+        yield lambda task: pool.submit(run, task).result
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _value(x: T) -> Callable[[], T]:
+    return lambda: x

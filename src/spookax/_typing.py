@@ -2,11 +2,14 @@
 
 from typing import TypeAlias
 
+import numpy as np
 from jaxtyping import Array, Float, Int
+
+AnyArray: TypeAlias = Array | np.ndarray  # on a device or on the host: what compiled functions take
 
 Scalar: TypeAlias = Float[Array, ""]
 Vector3: TypeAlias = Float[Array, " 3"]
 Quaternion: TypeAlias = Float[Array, " 4"]
 Matrix3: TypeAlias = Float[Array, "3 3"]
 
-__all__ = ["Array", "Float", "Int", "Matrix3", "Quaternion", "Scalar", "Vector3"]
+__all__ = ["AnyArray", "Array", "Float", "Int", "Matrix3", "Quaternion", "Scalar", "Vector3"]

@@ -57,8 +57,8 @@ def swing():
     state = sx.state_from_joints(system, params, {"elbow": {"position": 0.7, "rate": 2.0}})
     x0 = model.body_state(state, params.com)
     x = jax.tree.map(lambda a: jnp.broadcast_to(a, (STEPS, *a.shape)), x0)
-    plan = Plan(x, jnp.asarray(rng.normal(size=(STEPS, 2))), jnp.zeros((STEPS, 2, model.tangent_size)))
-    path = follow(model, z, noise, plan, u, jnp.zeros(0))
+    plan = Plan(x, jnp.asarray(rng.normal(size=(STEPS, 2))), [jnp.zeros((STEPS, 2, model.tangent_size))])
+    path = jax.tree.map(jnp.asarray, follow(model, z, noise, plan, u, jnp.zeros(0)))
     one = jnp.ones((STEPS, 1, 1))
     return model, z, noise, path, Samples(u, one, jnp.zeros((STEPS, 1)), one)
 

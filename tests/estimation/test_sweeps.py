@@ -32,7 +32,7 @@ from spookax.estimation import (
     fit,
     linearise,
 )
-from spookax.estimation.levels import Evidence, estimate_levels
+from spookax.estimation.levels import Evidence, at_present, estimate_levels
 from spookax.estimation.linearise import Path, before
 from spookax.estimation.problem import Iterate
 from spookax.estimation.sweeps import feedback_gains, reduced, smoothed_covariance
@@ -164,7 +164,7 @@ def test_sum_of_log_determinants_is_that_of_the_readings(sweep):
     readings = R[4:].reshape(STEPS, 5, -1)[:, 2:].reshape(3 * STEPS, -1)[:, :-3]
     prior = np.eye(readings.shape[1])
     prior[:4, :4] = sweep.P0
-    close(sweep.filtered.log_det, np.linalg.slogdet(readings @ prior @ readings.T + np.eye(3 * STEPS))[1])
+    close(np.sum(sweep.filtered.log_det), np.linalg.slogdet(readings @ prior @ readings.T + np.eye(3 * STEPS))[1])
 
 
 def test_information_form_says_the_same(sweep):
@@ -280,7 +280,7 @@ def evidence(samples: Samples) -> Evidence:
     lin = linearise(MODEL, jnp.asarray(z), NOISE, path, samples)
     P0 = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0]))
     seen = np.asarray(samples.seen).sum(axis=(0, 1))
-    return Evidence(lin, path.w, P0, seen)
+    return Evidence([at_present(lin)], path.w, P0, seen)
 
 
 SEARCH = 0.05  # what the search for the levels settles for

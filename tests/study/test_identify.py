@@ -239,8 +239,25 @@ def test_another_start_is_tried_after_a_failure(tmp_path, rng):
         assert "max_iterations" in found.message
         phases[restarts] = list(dict.fromkeys(line.phase for line in lines)), found.content["cost"]
     assert phases[0][0] == ["stages"]
-    assert phases[2][0] == ["stages", "restart 1", "restart 2"]
+    assert sorted(phases[2][0][1:3]) == ["start 1", "start 2"]
+    assert sorted(phases[2][0][3:]) == ["restart 1", "restart 2"]
     assert phases[2][1] <= phases[0][1]
+
+
+def test_a_start_that_is_too_far_off_is_rescued(tmp_path, rng):
+    """A factor of 30 is more than five iterations get over; of six other starts one is nearer."""
+    far = {INERTIA: 30 * TRUTH[INERTIA], VISCOUS: 30 * TRUTH[VISCOUS], GAIN: TRUTH[GAIN] / 30}
+    parameters = {path: {"start": value, "transform": "log"} for path, value in far.items()}
+    write_csv(tmp_path / "run.csv", angles(pendulum(), SWING[0])[:-1] + SD * rng.normal(size=STEPS))
+    ends = {}
+    for restarts in (0, 6):
+        path = study(tmp_path, pendulum(), [entry("run.csv")], max_iterations=5, restarts=restarts)
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"parameters": parameters}))
+        ends[restarts] = sx.identify(path)
+    assert ends[0].status == "iteration_limit"
+    assert ends[6].status == "converged"
+    assert np.all(np.abs(numbers(ends[6]) - np.array(list(TRUTH.values()))) < 3 * numbers(ends[6], "sd"))
+    assert ends[6].content["convergence"][-1]["phase"].startswith("restart")
 
 
 def test_what_no_start_explains_is_no_convergence(tmp_path, rng):
@@ -251,7 +268,7 @@ def test_what_no_start_explains_is_no_convergence(tmp_path, rng):
     found = sx.identify(path, report=lines.append)
     assert found.status == "local_minimum"
     assert "restarts" in found.message
-    assert {line.phase for line in lines} == {"stages", "restart 1"}
+    assert {line.phase for line in lines} == {"stages", "start 1", "restart 1"}
     assert sx.identify(path, resume=found.save(tmp_path / "estimate")).status == "local_minimum"
 
 

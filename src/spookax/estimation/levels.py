@@ -4,7 +4,8 @@
 evaluated by filtering again with scaled noise; nothing is linearised anew.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,9 +14,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from .._compiled import compiled
-from .._typing import Array, Float, Scalar
+from .._threads import concurrently
+from .._typing import AnyArray, Array, Float, Scalar
+from . import blocks
 from .linearise import Linearised
-from .sweeps import covariance_filter, reduced
+from .sweeps import Carry, filter_on, reduced
 
 _RANGE = np.log(1e3)  # a level moves by at most this factor at a time
 _REACH = 2.0  # beyond what is known
@@ -25,12 +28,18 @@ SAME_LEVEL = 0.1  # change of a level, relative, that is none
 
 
 class Evidence(NamedTuple):
-    """What the evidence of one recording reads."""
+    """What the evidence of one recording reads, at the present parameters: levels and parameters take turns."""
 
-    lin: Linearised
-    w: Float[Array, "steps m"]
-    P0: Float[Array, "n n"]
+    lin: Sequence[Linearised]  # of every block, `at_present`
+    w: Float[AnyArray, "steps m"]
+    P0: Float[AnyArray, "n n"]
     seen: np.ndarray  # number of readings of every channel
+    now: float | None = None  # -log evidence at the present levels, where it is known already
+
+
+def at_present(lin: Linearised) -> Linearised:
+    """Without the columns of the parameters."""
+    return lin._replace(C=lin.C[..., :0], D=lin.D[..., :0])
 
 
 def relevelled(lin: Linearised, process: Array, sensor: Float[Array, " channels"]) -> Linearised:
@@ -40,29 +49,70 @@ def relevelled(lin: Linearised, process: Array, sensor: Float[Array, " channels"
     return Linearised(lin.A, process * lin.B, lin.C, H, J, lin.D / channel[:, None], lin.e / channel)
 
 
-def _surprise_at(data: Evidence, levels: Float[Array, " l"]) -> Scalar:
-    """-log evidence at levels relative to the present ones: logs of (process, channels)."""
-    channels = data.seen.shape[0]
+def _part(levels: Float[Array, " l"], carry: Carry, lin: Linearised, w: Array, channels: int) -> tuple[Scalar, Carry]:
+    """What a block adds to -log evidence, at logs of (process, channels) relative to the present levels."""
     process = jnp.exp(levels[:-channels])  # one for all noises, or one for each
-    # at the present parameters: levels and parameters take turns until they agree
-    still = data.lin._replace(C=data.lin.C[..., :0], D=data.lin.D[..., :0])
-    scaled = relevelled(still, process, jnp.exp(levels[-channels:]))
-    f = covariance_filter(scaled, data.w / process, data.P0[:, :0], data.P0)
-    return reduced(f)[2] + f.log_det / 2
+    carry, f = filter_on(relevelled(lin, process, jnp.exp(levels[-channels:])), w / process, carry)
+    return reduced(f)[2] + jnp.sum(f.log_det) / 2, carry
 
 
-_surprise = compiled(_surprise_at)
+_value = compiled(_part)
 
 
 @compiled
-def _surprise_and_slope(levels: Float[Array, " l"], data: Evidence) -> tuple[Scalar, Float[Array, " l"]]:
-    return jax.value_and_grad(lambda levels: _surprise_at(data, levels))(levels)
+def _value_and_slope(
+    levels: Float[Array, " l"], carry: Carry, carry_dot: Carry, lin: Linearised, w: Array, channels: int
+) -> tuple[Scalar, Array, Carry, Carry]:
+    """The same with its derivative along every level, forwards: `carry_dot` has one more axis, the first."""
+
+    def along(direction: Array, carry_dot: Carry):
+        return jax.jvp(
+            lambda levels, carry: _part(levels, carry, lin, w, channels), (levels, carry), (direction, carry_dot)
+        )
+
+    (value, carry), (slope, carry_dot) = jax.vmap(along, out_axes=(None, 0))(jnp.eye(levels.shape[0]), carry_dot)
+    return value, slope, carry, carry_dot
 
 
-def _least(cost: Callable[[float], float]) -> float:
-    """Where a function of one logarithm is least, to what means nothing; zero if that is best in its neighbourhood."""
-    points = {x: cost(x) for x in (-SAME_LEVEL, 0.0, SAME_LEVEL)}
-    best = min(points, key=points.__getitem__)
+def _surprise(data: Evidence, levels: np.ndarray) -> float:
+    def one(carry: Carry, lin: Linearised, w: np.ndarray) -> tuple[Carry, Scalar]:
+        value, carry = _value(levels, carry, lin, w, data.seen.shape[0])
+        return carry, value
+
+    return float(sum(blocks.forward(one, _nothing_known(data), data.lin, blocks.split(data.w))[1]))
+
+
+def _surprise_and_slope(data: Evidence, levels: np.ndarray) -> tuple[float, np.ndarray]:
+    def one(carry: tuple[Carry, Carry], lin: Linearised, w: np.ndarray):
+        value, slope, *carries = _value_and_slope(levels, *carry, lin, w, data.seen.shape[0])
+        return tuple(carries), (value, slope)
+
+    start = _nothing_known(data)
+    _, parts = blocks.forward(one, (start, _still(start, levels)), data.lin, blocks.split(data.w))
+    return float(sum(value for value, _ in parts)), sum((np.asarray(slope) for _, slope in parts), np.zeros(()))
+
+
+def _still(carry: Carry, levels: np.ndarray) -> Carry:
+    return jax.tree.map(lambda a: np.zeros((levels.shape[0], *a.shape)), carry)
+
+
+def _nothing_known(data: Evidence) -> Carry:
+    P0 = np.asarray(data.P0)
+    return np.zeros((P0.shape[0], 1)), P0  # pyright: ignore[reportReturnType]
+
+
+def _least(cost: Callable[[float], float], now: float) -> float:
+    """Where a function of one logarithm is least, to what means nothing; zero if that is best in its neighbourhood.
+
+    `now`: its value at zero. Two points at a time, which two cores evaluate together.
+    """
+    points = {0.0: now}
+
+    def evaluate(*at: float) -> float:
+        points.update(zip(at, concurrently([functools.partial(cost, x) for x in at]), strict=True))
+        return min(points, key=points.__getitem__)
+
+    best = evaluate(-SAME_LEVEL, SAME_LEVEL)
     for _ in range(_EVALUATIONS):
         if best == 0.0 or abs(best) >= _RANGE:
             break
@@ -76,9 +126,18 @@ def _least(cost: Callable[[float], float]) -> float:
         foot = float(np.clip(foot, max(known[0] - _REACH, -_RANGE), min(known[-1] + _REACH, _RANGE)))
         if bend > 0 and bend * (foot - best) ** 2 / 2 < _NOTHING:
             return foot
-        points[foot] = cost(foot)
-        best = min(points, key=points.__getitem__)
+        halfway = (best + foot) / 2
+        best = evaluate(*((foot, halfway) if abs(foot - best) > SAME_LEVEL else (foot,)))
     return best
+
+
+def preparation(data: Evidence, process: bool, sensors: bool, groups: int = 1) -> Callable[[], None]:
+    """A call that compiles what `estimate_levels` will call for recordings of this form."""
+    levels, carry, channels = np.zeros(groups + len(data.seen)), _nothing_known(data), len(data.seen)
+    block = data.lin[0], blocks.split(data.w)[0]
+    if groups * process + channels * sensors == 1:
+        return functools.partial(_value.prepare, levels, carry, *block, channels)
+    return functools.partial(_value_and_slope.prepare, levels, carry, _still(carry, levels), *block, channels)
 
 
 def estimate_levels(
@@ -90,25 +149,32 @@ def estimate_levels(
     """
     channels = len(recordings[0].seen)
     chosen = np.concatenate([np.full(groups, process), np.full(channels, sensors)])
-    levels = np.zeros(groups + channels)
 
-    def cost(x: np.ndarray | float) -> float:
+    def at(x: np.ndarray | float) -> np.ndarray:
+        levels = np.zeros(groups + channels)
         levels[chosen] = np.clip(x, -_RANGE, _RANGE)
-        total = sum(float(_surprise(r, jnp.asarray(levels))) + float(r.seen @ levels[groups:]) for r in recordings)
+        return levels
+
+    def cost(x: float) -> float:
+        levels = at(x)
+        total = sum(concurrently([functools.partial(_surprise, r, levels) for r in recordings])) + sum(
+            float(r.seen @ levels[groups:]) for r in recordings
+        )
         return total if np.isfinite(total) else 1e300
 
     def slope(x: np.ndarray) -> tuple[float, np.ndarray]:
-        levels[chosen] = x
+        levels = at(x)
+        found = concurrently([functools.partial(_surprise_and_slope, r, levels) for r in recordings])
         total, gradient = 0.0, np.zeros(groups + channels)
-        for r in recordings:
-            value, g = _surprise_and_slope(jnp.asarray(levels), r)
-            total += float(value) + float(r.seen @ levels[groups:])
-            gradient += np.asarray(g) + np.concatenate([np.zeros(groups), r.seen])
+        for r, (value, g) in zip(recordings, found, strict=True):
+            total += value + float(r.seen @ levels[groups:])
+            gradient += g + np.concatenate([np.zeros(groups), r.seen])
         return total, gradient[chosen]
 
     count = int(chosen.sum())
     if count == 1:
-        best = _least(cost)
+        known = [r.now for r in recordings if r.now is not None]
+        best = _least(cost, sum(known) if len(known) == len(recordings) else cost(0.0))
     elif count:
         # a gradient of 0.1 (a log-likelihood per logarithm of a level) is flat enough
         options = {"maxiter": 30, "ftol": 1e-9, "gtol": 0.1}
@@ -116,5 +182,5 @@ def estimate_levels(
         best = minimize(slope, np.zeros(count), jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     else:
         best = np.zeros(0)
-    levels[chosen] = np.clip(best, -_RANGE, _RANGE)
+    levels = at(best)
     return np.exp(levels[0] if groups == 1 else levels[:groups]), np.exp(levels[groups:])

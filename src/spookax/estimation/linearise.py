@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .._typing import Array, Float
+from .._typing import AnyArray, Array, Float
 from ..protocol import AbstractModel, Noise, Samples
 
 _CHUNK = 32  # steps differentiated at once: small enough for the cache of one core
@@ -34,8 +34,8 @@ class Path(NamedTuple):
     """A trajectory of the simulator: states x_0 ... x_K, whitened noise and hints of the K steps."""
 
     x: Any
-    w: Float[Array, "steps m"]
-    hint: Float[Array, "steps h"]
+    w: Float[AnyArray, "steps m"]
+    hint: Float[AnyArray, "steps h"]
 
 
 def before(x: Any) -> Any:
@@ -65,27 +65,58 @@ def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
     return jax.vmap(one)(before(path.x), after(path.x), samples.y, samples.s, samples.seen)
 
 
-def linearise(
-    model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples, steady: Array | float = 0.0
-) -> Linearised:
-    """Jacobians along a trajectory of the simulator.
-
-    With `steady` = 1, C leaves out how the parameters change what the noise does, (dB/dz) w (`model.can_steady`).
+class StepRows(NamedTuple):
+    """Jacobians of what a step determines, for a mechanism its velocities (`model.can_carry`): the last rows of A, B
+    and C, and the answer to a further impulse where the model takes one (`model.can_steady`).
     """
-    n = model.tangent_size
-    half = n // 2 if model.can_carry else 0  # of the tangent: what the rest of it determines
-    still = jnp.zeros(half, dtype=z.dtype)
+
+    A: Float[Array, "steps half n"]
+    B: Float[Array, "steps half m"]
+    C: Float[Array, "steps half p"]
+    push: Float[Array, "steps half half"] | None
+
+
+def _determined(model: AbstractModel) -> int:
+    """Components of the tangent that the rest of it determines."""
+    return model.tangent_size // 2 if model.can_carry else 0
+
+
+def step_rows(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> StepRows:
+    """Jacobians of the steps of a trajectory of the simulator, backwards from the velocities: they are few."""
+    n, half = model.tangent_size, _determined(model)
     push = (jnp.zeros(n - half, dtype=z.dtype),) if model.can_steady else ()
 
     def one(args):
-        x, x1, u, w, hint, y, s, seen = args
+        x, x1, u, w, hint = args
 
         def stepped(start: Array, w: Array, z: Array, *push: Array) -> Array:
             replay = model.pushed if push else model.replay
             return model.local(replay(model.retract(x, start), model.prepare(z), u, w, noise, hint, *push), x1)[half:]
 
+        A, B, C, *by_push = _backwards(stepped, jnp.zeros(n, dtype=z.dtype), w, z, *push)[1]
+        return StepRows(A, B, C, by_push[0] if by_push else None)
+
+    return chunked(one, (before(path.x), after(path.x), samples.u, path.w, path.hint), path.w.shape[0])
+
+
+def completed(
+    model: AbstractModel,
+    z: Array,
+    noise: Noise,
+    path: Path,
+    samples: Samples,
+    rows: StepRows,
+    steady: Array | float = 0.0,
+) -> Linearised:
+    """The rest of `linearise`: poses and readings, by the chain rule."""
+    n, half = model.tangent_size, _determined(model)
+
+    def one(args):
+        x, x1, w, y, s, seen, (A, B, C, push) = args
+        still, zero = jnp.zeros(half, dtype=z.dtype), jnp.zeros(n, dtype=z.dtype)
+
         def carried(start: Array, rates: Array, z: Array) -> Array:
-            begin = model.retract(x, jnp.concatenate([start, jnp.zeros(n - half, dtype=z.dtype)]))
+            begin = model.retract(x, jnp.concatenate([start, zero[half:]]))
             return model.local(model.carry(begin, model.quicken(x1, rates), model.prepare(z)), x1)[:half]
 
         def read(start: Array, end: Array, dz: Array) -> Array:
@@ -94,23 +125,30 @@ def linearise(
             predicted = jax.vmap(lambda s: model.observe(*pair, p, s))(s)
             return whitened(model, noise, predicted, y, seen)
 
-        # backwards from what a step determines, the velocities of a mechanism: they are few
-        zero = jnp.zeros(n, dtype=z.dtype)
-        A, B, C, *by_push = _backwards(stepped, zero, w, z, *push)[1]
-        if push:  # the noise's effect stays where its impulse follows the parameters
+        if push is not None:  # the noise's effect stays where its impulse follows the parameters
             held = jax.jacfwd(lambda z: model.needed(x, x1, model.prepare(z), B @ w))(z)
-            C = C + steady * by_push[0] @ held
+            C = C + steady * push @ held
         if half:
             by_pose, by_rate, by_z = _backwards(carried, still, zero[half:], z)[1]
             pose = jnp.concatenate([by_pose, zero[half:] * by_pose[:, :1]], axis=1)
             parts = ((pose, A), (0.0, B), (by_z, C))
             A, B, C = (jnp.concatenate([moved + by_rate @ rate, rate]) for moved, rate in parts)
-        # and from the readings, through the step by the chain rule
+        # and from the readings, through the step
         e, (by_start, by_end, by_z) = _backwards(read, zero, zero, jnp.zeros_like(z))
         return Linearised(A, B, C, -by_start - by_end @ A, -by_end @ B, -by_z - by_end @ C, e)
 
-    data = (before(path.x), after(path.x), samples.u, path.w, path.hint, samples.y, samples.s, samples.seen)
+    data = (before(path.x), after(path.x), path.w, samples.y, samples.s, samples.seen, rows)
     return chunked(one, data, path.w.shape[0])
+
+
+def linearise(
+    model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples, steady: Array | float = 0.0
+) -> Linearised:
+    """Jacobians along a trajectory of the simulator.
+
+    With `steady` = 1, C leaves out how the parameters change what the noise does, (dB/dz) w (`model.can_steady`).
+    """
+    return completed(model, z, noise, path, samples, step_rows(model, z, noise, path, samples), steady)
 
 
 def _backwards(function: Callable[..., Array], *args: Array) -> tuple[Array, tuple[Array, ...]]:

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._results import ESTIMATE_RESULTS
-from .._typing import Array, Float
+from .._typing import AnyArray, Float
 from ..protocol import AbstractModel, Noise, Samples
-from .linearise import Path
+from .linearise import Linearised, Path
+from .sweeps import Filtered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +58,27 @@ class Settings:
 class Iterate(NamedTuple):
     """Where the iteration stands: everything that is needed to go on."""
 
-    z: Float[Array, " p"]
-    own: tuple[Float[Array, " l"], ...]
+    z: Float[AnyArray, " p"]
+    own: tuple[Float[AnyArray, " l"], ...]
     paths: tuple[Path, ...]
+
+
+class Part(NamedTuple):
+    """One recording, linearised and filtered, and what that leaves: 1/2 dz' N dz - g' dz + q in all parameters."""
+
+    lin: list[Linearised]  # of every block
+    Y0: Float[AnyArray, "n p"]
+    P0: Float[AnyArray, "n n"]
+    f: list[Filtered]  # of every block
+    gains: list[Float[AnyArray, "steps m n"]]  # of every block: the feedback that the problem asks for
+    N: np.ndarray
+    g: np.ndarray
+    q: np.ndarray
+
+    @property
+    def log_det(self) -> float:
+        """Sum log |F|."""
+        return float(sum(np.sum(f.log_det) for f in self.f))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,3 +107,5 @@ class Fit:
     log_det: float  # sum log |F|
     history: list[Progress]
     noise: Noise  # the levels, as given or as estimated
+    _: dataclasses.KW_ONLY
+    parts: tuple[Part, ...] | None = None  # the recordings, linearised and filtered, where the form does that

@@ -149,7 +149,7 @@ class ResidualEstimator:
             read_back(stage.model, jnp.concatenate([it.z, own]), stage.noise, path.x, samples)  # pyright: ignore
             for own, path, samples in zip(it.own, it.paths, self.problem.samples, strict=True)
         ]
-        return self._here(it.z, it.own, points)
+        return self._here(jnp.asarray(it.z), [jnp.asarray(own) for own in it.own], points)
 
     def _linear(self, stage: Stage, here: _Here) -> list[Linear]:
         weight, sd = jnp.asarray(self.problem.own_weight), self.problem.initial_sd

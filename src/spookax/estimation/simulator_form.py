@@ -24,31 +24,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiled import compiled
+from .._compiled import seldom_called
 from .._results import ESTIMATE_RESULTS
-from .._threads import concurrently, cores
-from .._typing import Array
+from .._threads import concurrently
+from .._typing import AnyArray, Array
 from ..complementarity import MLCP, solve_mlcp
 from ..protocol import Noise, Samples
-from .levels import SAME_LEVEL, Evidence, estimate_levels
+from . import levels, recording
+from .levels import SAME_LEVEL, Evidence, at_present, estimate_levels
 from .linearise import Linearised, Path, before
-from .problem import Fit, Iterate, Problem, Progress, Settings, Stage
+from .problem import Fit, Iterate, Part, Problem, Progress, Settings, Stage
 from .recording import (
     Plan,
-    compiled_gains,
-    compiled_linearise,
-    compiled_relevelled,
+    at_levels,
     cost_of,
     filtered,
     first_state,
     follow,
+    follow_and_linearise,
+    gains_of,
+    linearised,
     log_density,
     noise_cost,
     nudged,
     replan,
     stiff_gains,
 )
-from .sweeps import Filtered
 
 _LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
 _ROUGH = 0.01  # relative decrease that ends what is iterated only roughly: stages, and the rounds of noise levels
@@ -61,14 +62,13 @@ _NEAR = 0.3  # distance over which the slope of the log-determinant is taken as 
 _PROBES = 2
 _NO_SLOPE = 0.05  # step of the parameters, in standard deviations, that is not worth one more iteration
 _DIFFERENCE = 1e-3  # for the slope, in z: rounding of a determinant grows with stiffness
-_SLICE = 512  # steps, of which fewer are not worth a thread
 
 T = TypeVar("T")
 
 DEFAULT_SETTINGS = Settings()
 
 
-@compiled
+@seldom_called
 def box_step(N: Array, g: Array, lower: Array, upper: Array, damping: Array) -> Array:
     """Minimiser of 1/2 d' (N + damping diag N) d - g' d between bounds, by the package's own Lemke solver."""
     D = 1 / jnp.sqrt(jnp.diagonal(N))
@@ -80,25 +80,13 @@ def box_step(N: Array, g: Array, lower: Array, upper: Array, damping: Array) -> 
 # the iteration
 
 
-class _Part(NamedTuple):
-    """One recording, linearised and filtered."""
-
-    lin: Linearised
-    Y0: Array
-    P0: Array
-    f: Filtered
-    N: Array  # reduced to all parameters, shared and own: 1/2 dz' N dz - g' dz + q
-    g: Array
-    q: Array
-
-
 class _Linear(NamedTuple):
     """All recordings with their priors, own parameters eliminated: 1/2 dz' N dz - g' dz + q."""
 
-    parts: list[_Part]
-    N: Array
-    g: Array
-    q: Array
+    parts: tuple[Part, ...]
+    N: np.ndarray
+    g: np.ndarray
+    q: float
 
 
 class Estimator:
@@ -115,7 +103,6 @@ class Estimator:
         self.sensor = np.ones(problem.samples[0].y.shape[-1])
         self.stage = self._used = 0
         self.first_cost: float | None = None  # after the first stage, at the levels as given
-        self._compiled: set[str] = set()
         self._began = time.perf_counter()
 
     # --- all recordings
@@ -129,33 +116,31 @@ class Estimator:
         total = np.sum((p.weight * (np.asarray(it.z) - p.prior)) ** 2)
         return float(total + sum(np.sum((p.own_weight * np.asarray(o)) ** 2) for o in it.own)) / 2
 
-    def _recordings(self, it: Iterate) -> list[tuple[Array, Path, Samples]]:
+    def _recordings(self, it: Iterate) -> list[tuple[np.ndarray, Path, Samples]]:
         """(all parameters, path, samples) of every recording."""
-        z = [jnp.concatenate([it.z, own]) for own in it.own]
+        z = [np.concatenate([it.z, own]) for own in it.own]
         return list(zip(z, it.paths, self.problem.samples, strict=True))
 
-    def _each(self, name: str, task: Callable[..., T], items: Sequence[tuple]) -> list[T]:
-        """The task on all items: once its functions have been compiled, on all cores."""
-        tasks = [functools.partial(task, *item) for item in items]
-        first = [] if name in self._compiled else [tasks.pop(0)()]
-        self._compiled.add(name)
-        return first + concurrently(tasks)
+    @staticmethod
+    def _each(task: Callable[..., T], items: Sequence[tuple]) -> list[T]:
+        """The task on all items, on all cores."""
+        return concurrently([functools.partial(task, *item) for item in items])
 
     def cost(self, stage: Stage, it: Iterate) -> float:
         """Joint cost with priors."""
         noise = self.noise(stage)
 
         def one(z: Array, path: Path, samples: Samples) -> float:
-            return float(cost_of(stage.model, z, noise, path, samples))
+            return cost_of(stage.model, z, noise, path, samples)
 
-        return self._prior(it) + sum(self._each("cost", one, self._recordings(it)))
+        return self._prior(it) + sum(self._each(one, self._recordings(it)))
 
     def linear(self, stage: Stage, it: Iterate, steady: bool = False) -> _Linear:
         """Linearise and filter every recording and reduce to the shared parameters."""
-        part = functools.partial(self._part, stage, self.noise(stage), steady=jnp.asarray(float(steady)))
-        return self._reduced(it, self._each("part", part, self._recordings(it)))
+        part = functools.partial(self._part, stage, self.noise(stage), steady=steady)
+        return self._reduced(it, self._each(part, self._recordings(it)))
 
-    def _reduced(self, it: Iterate, parts: list[_Part]) -> _Linear:
+    def _reduced(self, it: Iterate, parts: list[Part]) -> _Linear:
         # on the host: small, and of another shape for every study
         p, count, z = self.problem, it.z.shape[0], np.asarray(it.z)
         total_N, total_g = np.diag(p.weight**2), -(p.weight**2) * (z - p.prior)
@@ -167,88 +152,107 @@ class Estimator:
             total_q -= float(rhs[:, -1] @ both[:, -1]) / 2
             total_N = total_N + N[:count, :count] - side @ both[:, :-1]
             total_g = total_g + g[:count] - side @ both[:, -1]
-        return _Linear(parts, jnp.asarray(total_N), jnp.asarray(total_g), jnp.asarray(total_q))
+        return _Linear(tuple(parts), total_N, total_g, total_q)
 
-    def _part(
-        self, stage: Stage, noise: Noise, z: Array, path: Path, samples: Samples, steady: Array | None = None
-    ) -> _Part:
-        steady = jnp.zeros(()) if steady is None else steady
-        steps = path.w.shape[0]
-        room = max(1, min(cores() // len(self.problem.samples), steps // _SLICE))
-        slices = max(n for n in range(1, room + 1) if steps % n == 0)
+    def _part(self, stage: Stage, noise: Noise, z: AnyArray, path: Path, samples: Samples, steady: bool = False):
+        return self._swept(stage, z, path, linearised(stage.model, z, noise, path, samples, steady))
 
-        def one(i: int) -> Linearised:
-            begin, end = i * steps // slices, (i + 1) * steps // slices
-            part = Path(_cut(path.x, begin, end + 1), *_cut((path.w, path.hint), begin, end))
-            return compiled_linearise(stage.model, z, noise, part, _cut(samples, begin, end), steady)
-
-        found = self._each("slice", one, [(i,) for i in range(slices)])
-        lin = found[0] if slices == 1 else jax.tree.map(lambda *a: jnp.asarray(np.concatenate(a)), *found)
-        P0, Y0 = first_state(stage.model, z, path, self.problem.initial_sd)
+    def _swept(self, stage: Stage, z: AnyArray, path: Path, lin: list[Linearised]) -> Part:
+        x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
+        _, P0, Y0 = first_state(stage.model, z, x0, np.asarray(self.problem.initial_sd))
         return self._filtered(lin, path.w, Y0, P0)
 
     @staticmethod
-    def _filtered(lin: Linearised, w: Array, Y0: Array, P0: Array) -> _Part:
-        f, reduced = filtered(lin, w, Y0, P0)
-        return _Part(lin, Y0, P0, f, *reduced)
+    def _filtered(lin: list[Linearised], w: AnyArray, Y0: AnyArray, P0: AnyArray) -> Part:
+        sweeps: list[Any] = concurrently([lambda: filtered(lin, w, Y0, P0), lambda: gains_of(lin)])
+        (f, reduced), gains = sweeps
+        return Part(lin, Y0, P0, f, gains, *reduced)
 
-    def _own_step(self, part: _Part, own: Array, dz: Array) -> Array:
+    def _own_step(self, part: Part, own: AnyArray, dz: np.ndarray) -> np.ndarray:
         if not own.shape[0]:
-            return own
+            return np.asarray(own)
         p, weight, N = dz.shape[0], self.problem.own_weight**2, np.asarray(part.N)
         rhs = np.asarray(part.g)[p:] - weight * np.asarray(own) - N[p:, :p] @ np.asarray(dz)
-        return jnp.asarray(np.linalg.solve(N[p:, p:] + np.diag(weight), rhs))
+        return np.linalg.solve(N[p:, p:] + np.diag(weight), rhs)
 
-    def _try(self, stage: Stage, it: Iterate, linear: _Linear, gains: list[Array], dz: Array, alpha: float):
-        """The iterate that a fraction alpha of a step leads to, and its cost."""
+    def _try(self, stage: Stage, it: Iterate, linear: _Linear, dz: np.ndarray, alpha: float, steady: bool):
+        """The iterate that a fraction alpha of a step leads to, its cost, and its own linear problem (most steps are
+        accepted, and the trajectory is linearised while it is simulated).
+        """
         noise = self.noise(stage)
 
-        def one(own: Array, part: _Part, gain: Array, recording: tuple[Array, Path, Samples]) -> tuple[Array, Path]:
+        def one(own: AnyArray, part: Part, recording: tuple[AnyArray, Path, Samples]) -> tuple[AnyArray, Path, Part]:
             z, path, samples = recording
-            step = jnp.concatenate([dz, self._own_step(part, own, dz)])
-            plan = replan(stage.model, path, part.lin, part.f, gain, step, jnp.asarray(alpha))
+            step = np.concatenate([dz, self._own_step(part, own, dz)])
+            plan = replan(stage.model, path, part.lin, part.f, part.gains, step, alpha)
             z = z + alpha * step
-            return z[dz.shape[0] :], follow(stage.model, z, noise, plan, samples.u, path.hint[0])
+            path, lin = follow_and_linearise(stage.model, z, noise, plan, path.hint[0], samples, steady)
+            return z[dz.shape[0] :], path, self._swept(stage, z, path, lin)
 
-        items = list(zip(it.own, linear.parts, gains, self._recordings(it), strict=True))
-        owns, paths = zip(*self._each("try", one, items), strict=True)
-        new = Iterate(it.z + alpha * dz, owns, paths)
-        return new, self.cost(stage, new)
+        items = list(zip(it.own, linear.parts, self._recordings(it), strict=True))
+        owns, paths, parts = zip(*self._each(one, items), strict=True)
+        new = Iterate(np.asarray(it.z) + alpha * dz, owns, paths)
+        return new, self.cost(stage, new), self._reduced(new, list(parts))
 
-    def _gains(self, linear: _Linear) -> list[Array]:
-        return self._each("gains", lambda part: compiled_gains(part.lin), [(part,) for part in linear.parts])
-
-    def retrack(self, stage: Stage, it: Iterate, gains: list[Array] | None = None) -> Iterate:
-        """The states of an iterate as a trajectory of another stage's simulator. Without gains, held at any cost."""
+    def retrack(self, stage: Stage, it: Iterate, linear: _Linear | None = None) -> Iterate:
+        """The states of an iterate as a trajectory of another stage's simulator, under the feedback that its linear
+        problem asked for; without one held at any cost.
+        """
         noise = self.noise(stage)
 
-        def one(gain: Array | None, recording: tuple[Array, Path, Samples]) -> Path:
+        def one(part: Part | None, recording: tuple[Array, Path, Samples]) -> Path:
             z, path, samples = recording
             ahead = before(path.x)
-            gain = stiff_gains(stage.model, z, noise, ahead) if gain is None else gain
-            return follow(stage.model, z, noise, Plan(ahead, path.w, gain), samples.u, path.hint[0])
+            gains = part.gains if part else stiff_gains(stage.model, z, noise, ahead)
+            return follow(stage.model, z, noise, Plan(ahead, path.w, gains), samples.u, path.hint[0])
 
-        items = list(zip(gains or [None] * len(it.paths), self._recordings(it), strict=True))
-        return it._replace(paths=tuple(self._each("retrack", one, items)))
+        items = list(zip(linear.parts if linear else [None] * len(it.paths), self._recordings(it), strict=True))
+        return it._replace(paths=tuple(self._each(one, items)))
+
+    def preparations(self, stage: Stage, path: Path) -> list[Callable[[], None]]:
+        """Calls that compile what `run` will call, none waiting for another, the longest first.
+
+        `path`: what has the form of the first recording's.
+        """
+        p, s = self.problem, self.settings
+        count, samples, noise = len(p.z0), p.samples[0], self.noise(stage)
+        z = np.concatenate([p.z0, np.zeros(len(p.own_weight))])
+        calls, lin, _ = recording.preparations(stage.model, z, noise, path, samples, self._steady(stage))
+        if count:
+            calls.append(functools.partial(box_step.prepare, np.eye(count), p.z0, p.lower, p.upper, np.asarray(1.0)))
+        if s.process or s.sensors:
+            seen = np.zeros(samples.y.shape[-1])
+            evidence = Evidence([at_present(lin)], path.w, np.eye(stage.model.tangent_size), seen)
+            calls.append(levels.preparation(evidence, s.process, s.sensors, noise.process.size))
+        return calls
 
     # --- the iteration
+
+    def _steady(self, stage: Stage) -> bool:
+        """Whether the noise's effect is held while parameters change."""
+        return self.settings.marginal and self.settings.determinant and stage.model.can_steady
+
+    def begin(self, it: Iterate, stage: Stage) -> tuple[Iterate, float]:
+        """The first stage alone, roughly: where it leads and what that costs."""
+        it, _, _ = self._minimise(stage, it, rough=True, steady=self._steady(stage))
+        return it, self.cost(stage, it)
 
     def run(self, it: Iterate, stages: Sequence[Stage]) -> Fit:
         """All stages in turn; the last one to convergence, with its noise levels and log-determinant."""
         self.iterate = it
         linear, result = None, ESTIMATE_RESULTS.successful
-        steady = self.settings.marginal and self.settings.determinant and stages[0].model.can_steady
-        levels = self.settings.process or self.settings.sensors
+        steady = self._steady(stages[0])
+        with_levels = self.settings.process or self.settings.sensors
         self._used = 0
         for self.stage, stage in enumerate(stages):
             if linear is not None:  # the same states under the stage's own noise and friction
-                it = self.iterate = self.retrack(stage, it, self._gains(linear))
+                it = self.iterate = self.retrack(stage, it, linear)
             last = stage is stages[-1]
             it, linear, result = self._minimise(stage, it, rough=True, steady=steady)
             if self.stage == 0:
                 self.first_cost = self.cost(stage, it)
             # in the last stage in turn with the iteration, until levels and parameters agree
-            for _ in range((_LEVEL_ROUNDS if last else 1) if levels else 0):
+            for _ in range((_LEVEL_ROUNDS if last else 1) if with_levels else 0):
                 it, linear, changed = self.update_levels(stage, it, linear)
                 self.iterate = it
                 if not (changed and last):
@@ -264,10 +268,10 @@ class Estimator:
         for _ in range(SLOPE_ROUNDS):  # to the end, with the slope of the log-determinant until that has settled
             if result != ESTIMATE_RESULTS.successful:
                 break
-            old = it.z
-            slope = self._slope(stage, it, linear) if self.settings.determinant else jnp.zeros_like(old)
+            old = np.asarray(it.z)
+            slope = self._slope(stage, it, linear) if self.settings.determinant else np.zeros_like(old)
             it, linear, result = self._minimise(stage, it, rough=False, slope=slope, linear=linear)
-            d = it.z - old
+            d = np.asarray(it.z) - old
             if not slope.any() or float(d @ linear.N @ d) < SAME_SLOPE**2:
                 break
         return self._finish(stage, it, linear, result)
@@ -278,7 +282,7 @@ class Estimator:
         it: Iterate,
         *,
         rough: bool,
-        slope: Array | None = None,
+        slope: np.ndarray | None = None,
         linear: _Linear | None = None,
         steady: bool = False,
     ) -> tuple[Iterate, _Linear, Any]:
@@ -291,40 +295,38 @@ class Estimator:
         the levels are found from the same recordings the two cancel, and this does without both.
         """
         s, p = self.settings, self.problem
-        lower, upper = jnp.asarray(p.lower), jnp.asarray(p.upper)
+        lower, upper = p.lower, p.upper
         full = slope is not None and bool(slope.any())
         if full:
-            lower, upper = jnp.maximum(lower, it.z - _NEAR), jnp.minimum(upper, it.z + _NEAR)
+            lower, upper = np.maximum(lower, it.z - _NEAR), np.minimum(upper, it.z + _NEAR)
         damping, alpha, calm = 1e-4 if rough else 1e-9, 1.0, 0
-        cost, gains = self.cost(stage, it), None
+        cost = self.cost(stage, it)
         linear = linear or self.linear(stage, it, steady)
         self._say(cost, 0.0, damping)
         while self._used < s.max_iterations:
-            low, high = jnp.maximum(lower - it.z, -_TRUST), jnp.minimum(upper - it.z, _TRUST)
+            low, high = np.maximum(lower - it.z, -_TRUST), np.minimum(upper - it.z, _TRUST)
             g = linear.g - slope if slope is not None else linear.g
-            d = box_step(linear.N, g, low, high, jnp.asarray(damping))
+            d = np.asarray(box_step(linear.N, g, low, high, np.asarray(damping)))
             little = max(s.tolerance * abs(cost), _LITTLE)
             promised = cost - float(linear.q - g @ d + d @ linear.N @ d / 2)
             if promised < (_ROUGH if rough else s.tolerance) * abs(cost):
                 return it, linear, ESTIMATE_RESULTS.successful
             self._used += 1
-            gains = gains or self._gains(linear)
-            new, new_cost = self._try(stage, it, linear, gains, d, alpha)
-            gain, ahead = cost - new_cost, None
+            new, new_cost, ahead = self._try(stage, it, linear, d, alpha, steady)
+            gain = cost - new_cost
             if steady and np.isfinite(new_cost):
                 gain += self._noise_changed(stage, it, new)
             if full and np.isfinite(new_cost):
-                ahead = self.linear(stage, new)
                 gain += self._log_determinant(linear) - self._log_determinant(ahead)
             accepted = np.isfinite(gain) and gain >= 0
-            moved = alpha * float(jnp.max(jnp.abs(d), initial=0.0))
+            moved = alpha * float(np.max(np.abs(d), initial=0.0))
             # half the squared length of the step in posterior standard deviations is what the cost would gain by it
             change = float(d @ linear.N @ d) / 2
             if accepted:
                 calm = calm + 1 if gain < little else 0  # the second step that gains nothing ends it
                 it, cost, self.iterate = new, new_cost, new
                 damping, alpha = max(damping / 10, 1e-9), min(1.0, 2 * alpha)
-                linear, gains = ahead or self.linear(stage, it, steady), None
+                linear = ahead
             else:
                 # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
                 calm = calm + 1 if change < _LITTLE else calm
@@ -346,37 +348,38 @@ class Estimator:
         if np.max(np.abs(np.log(np.append(sensor, process)))) < SAME_LEVEL:
             return it, linear, False
         self.process, self.sensor = self.process * process, self.sensor * sensor
-        it = it._replace(paths=tuple(path._replace(w=path.w / process) for path in it.paths))
+        it = it._replace(paths=tuple(path._replace(w=np.asarray(path.w) / process) for path in it.paths))
 
-        def one(part: _Part, path: Path) -> _Part:
-            lin = compiled_relevelled(part.lin, jnp.asarray(process), jnp.asarray(sensor))
+        def one(part: Part, path: Path) -> Part:
+            lin = at_levels(part.lin, process, sensor)
             return self._filtered(lin, path.w, part.Y0, part.P0)
 
-        parts = self._each("levels", one, list(zip(linear.parts, it.paths, strict=True)))
+        parts = self._each(one, list(zip(linear.parts, it.paths, strict=True)))
         return it, self._reduced(it, parts), True
 
     def _evidence(self, it: Iterate, linear: _Linear) -> list[Evidence]:
         out = []
         for part, path, samples in zip(linear.parts, it.paths, self.problem.samples, strict=True):
             seen = (np.asarray(samples.seen) > 0).sum(axis=(0, 1))
-            out.append(Evidence(part.lin, path.w, part.P0, seen))
+            still = [at_present(lin) for lin in part.lin]
+            out.append(Evidence(still, path.w, part.P0, seen, float(part.q) + part.log_det / 2))
         return out
 
-    def _slope(self, stage: Stage, it: Iterate, linear: _Linear) -> Array:
+    def _slope(self, stage: Stage, it: Iterate, linear: _Linear) -> np.ndarray:
         """Derivative of the log-determinant in the shared parameters, states and own ones following, by differences."""
         noise, count = self.noise(stage), it.z.shape[0]
 
-        def at(dz: Array) -> float:
+        def at(dz: np.ndarray) -> float:
             parts = []
             for part, own, (z, path, samples) in zip(linear.parts, it.own, self._recordings(it), strict=True):
                 rest = self._own_step(part, own, dz) - self._own_step(part, own, 0 * dz)
-                step = jnp.concatenate([dz, rest])
+                step = np.concatenate([dz, rest])
                 there = nudged(stage.model, path, part.lin, part.f, step)
                 parts.append(self._part(stage, noise, z + step, there, samples))
-            return self._log_determinant(linear._replace(parts=parts))
+            return self._log_determinant(linear._replace(parts=tuple(parts)))
 
-        def ahead(directions: Array) -> np.ndarray:
-            return np.array(self._each("slope", at, [(_DIFFERENCE * d,) for d in directions]))
+        def ahead(directions: np.ndarray) -> np.ndarray:
+            return np.array(self._each(at, [(_DIFFERENCE * d,) for d in directions]))
 
         # first along draws from the posterior: a slope that moves nothing by its standard deviations need not be known
         if count > _PROBES:
@@ -385,25 +388,26 @@ class Estimator:
                 np.random.default_rng(0).normal(size=(_PROBES, count)) / np.sqrt(np.maximum(values, 1e-12)) @ vectors.T
             )
             scale = np.maximum(1.0, np.max(np.abs(some)))
-            change = (ahead(jnp.asarray(some / scale)) - self._log_determinant(linear)) / _DIFFERENCE
+            change = (ahead(some / scale) - self._log_determinant(linear)) / _DIFFERENCE
             if np.sqrt(np.mean(change**2) / count) * scale < _NO_SLOPE:  # about what it moves one parameter by
-                return jnp.zeros(count)
-        eye = jnp.eye(count)
-        return jnp.asarray(ahead(eye) - ahead(-eye)) / (2 * _DIFFERENCE)
+                return np.zeros(count)
+        eye = np.eye(count)
+        return (ahead(eye) - ahead(-eye)) / (2 * _DIFFERENCE)
 
     def _noise_changed(self, stage: Stage, old: Iterate, new: Iterate) -> float:
         """What the noise of an iterate costs now less what its effect would have cost under the old parameters."""
 
         def one(own: Array, recording: tuple[Array, Path, Samples]) -> float:
             z, path, _ = recording
-            return float(jnp.sum(path.w**2) / 2 - noise_cost(stage.model, jnp.concatenate([old.z, own]), path, z))
+            now = float(np.sum(np.asarray(path.w) ** 2)) / 2
+            return now - noise_cost(stage.model, np.concatenate([old.z, own]), path, z)
 
-        return sum(self._each("noise", one, list(zip(old.own, self._recordings(new), strict=True))))
+        return sum(self._each(one, list(zip(old.own, self._recordings(new), strict=True))))
 
     def _log_determinant(self, linear: _Linear) -> float:
         if self.settings.marginal:
-            return sum(float(part.f.log_det) for part in linear.parts) / 2
-        return sum(float(log_density(part.lin)) for part in linear.parts)
+            return sum(part.log_det for part in linear.parts) / 2
+        return sum(log_density(part.lin) for part in linear.parts)
 
     # --- the result
 
@@ -435,9 +439,10 @@ class Estimator:
             covariance=covariance,
             information=N - np.diag(p.weight**2),
             own_covariance=tuple(own),
-            log_det=sum(float(part.f.log_det) for part in linear.parts),
+            log_det=sum(part.log_det for part in linear.parts),
             history=self.history,
             noise=self.noise(stage),
+            parts=linear.parts,
         )
 
     def _say(self, cost: float, step: float, damping: float) -> None:
@@ -445,11 +450,6 @@ class Estimator:
         self.history.append(line)
         if self.report:
             self.report(line)
-
-
-def _cut(tree: T, begin: int, end: int) -> T:
-    """Some steps of arrays, without a program of its own for every shape."""
-    return jax.tree.map(lambda a: np.asarray(a)[begin:end], tree)
 
 
 def fit(

@@ -34,15 +34,24 @@ class Filtered(NamedTuple):
     S: Float[Array, "steps c p"]
     Fi_nu: Float[Array, "steps c"]
     Fi_S: Float[Array, "steps c p"]
-    log_det: Scalar  # sum log |F|
+    log_det: Float[Array, " steps"]  # log |F|
+
+
+Carry = tuple[Float[Array, "n p+1"], Float[Array, "n n"]]  # of the filter: (m, Y) in columns, and P
 
 
 def covariance_filter(
     lin: Linearised, w: Float[Array, "steps m"], Y0: Float[Array, "n p"], P0: Float[Array, "n n"]
 ) -> Filtered:
     """Forward sweep from mean 0, sensitivity Y0 and covariance P0 of dx_0."""
-    c, p = lin.H.shape[1], Y0.shape[1]
-    eye = jnp.eye(c, dtype=P0.dtype)
+    mY = jnp.concatenate([jnp.zeros((Y0.shape[0], 1), dtype=Y0.dtype), Y0], axis=1)
+    return filter_on(lin, w, (mY, P0))[1]
+
+
+def filter_on(lin: Linearised, w: Float[Array, "steps m"], carry: Carry) -> tuple[Carry, Filtered]:
+    """Some steps of the forward sweep: what it hands on, and what it found."""
+    c, p = lin.H.shape[1], carry[0].shape[1] - 1
+    eye = jnp.eye(c, dtype=carry[1].dtype)
     BB = lin.B @ jnp.swapaxes(lin.B, 1, 2)
     BJ = lin.B @ jnp.swapaxes(lin.J, 1, 2)
     JJ = lin.J @ jnp.swapaxes(lin.J, 1, 2) + eye
@@ -66,11 +75,10 @@ def covariance_filter(
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(L)))
         return (mY1, (P1 + P1.T) / 2), (mY, P, K, innovation, Fi, log_det)
 
-    first = jnp.concatenate([jnp.zeros((Y0.shape[0], 1), dtype=Y0.dtype), Y0], axis=1)
     C_Bw = jnp.concatenate([-Bw[..., None], lin.C], axis=-1)
     D_e = jnp.concatenate([-(lin.e + Jw)[..., None], lin.D], axis=-1)
-    _, (mY, P, K, nuS, Fi, log_det) = jax.lax.scan(forward, (first, P0), (lin.A, C_Bw, lin.H, D_e, BB, BJ, JJ))
-    return Filtered(
+    carry, (mY, P, K, nuS, Fi, log_det) = jax.lax.scan(forward, carry, (lin.A, C_Bw, lin.H, D_e, BB, BJ, JJ))
+    return carry, Filtered(
         m=mY[..., 0],
         Y=mY[..., 1:],
         P=P,
@@ -79,7 +87,7 @@ def covariance_filter(
         S=nuS[..., 1:],
         Fi_nu=Fi[..., 0],
         Fi_S=Fi[..., 1:],
-        log_det=jnp.sum(log_det),
+        log_det=log_det,
     )
 
 
@@ -93,6 +101,13 @@ def adjoint_smoother(
     lin: Linearised, w: Float[Array, "steps m"], f: Filtered, dz: Float[Array, " p"]
 ) -> tuple[Float[Array, "steps n"], Float[Array, "steps m"]]:
     """Smoothed (dx_k, new w_k) for a parameter step dz: the minimiser of the linearised cost."""
+    return smooth_on(lin, w, f, dz, jnp.zeros_like(f.m[0]))[1]
+
+
+def smooth_on(
+    lin: Linearised, w: Float[Array, "steps m"], f: Filtered, dz: Float[Array, " p"], L: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], tuple[Float[Array, "steps n"], Float[Array, "steps m"]]]:
+    """Some steps of the adjoint smoother, from the L after them: the L before them, and (dx_k, new w_k)."""
     white = f.Fi_nu + f.Fi_S @ dz
 
     def back(L, step):
@@ -100,12 +115,11 @@ def adjoint_smoother(
         r = white - K.T @ L
         return A.T @ L + H.T @ r, (L, r)
 
-    zero = jnp.zeros_like(f.m[0])
-    L0, (L, r) = jax.lax.scan(back, zero, (lin.A, lin.H, f.K, white), reverse=True)
+    L0, (L, r) = jax.lax.scan(back, L, (lin.A, lin.H, f.K, white), reverse=True)
     here = jnp.concatenate([L0[None], L[:-1]])
     dx = f.m + f.Y @ dz + jnp.einsum("kij,kj->ki", f.P, here)
     new_w = jnp.einsum("kji,kj->ki", lin.B, L) + jnp.einsum("kji,kj->ki", lin.J, r)
-    return dx, new_w
+    return L0, (dx, new_w)
 
 
 def feedback_gains(lin: Linearised) -> Float[Array, "steps m n"]:
@@ -114,6 +128,12 @@ def feedback_gains(lin: Linearised) -> Float[Array, "steps m n"]:
     Riccati recursion of the cost to go 1/2 dx' V dx of what the sweeps minimise:
     K = (1 + J' J + B' V+ B)^-1 (B' V+ A + J' H),   V = H' H + A' V+ A - (B' V+ A + J' H)' K,   zero at the end.
     """
+    n = lin.A.shape[1]
+    return gains_on(lin, jnp.zeros((n, n), lin.A.dtype))[1]
+
+
+def gains_on(lin: Linearised, V: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, "steps m n"]]:
+    """Some steps of the gains, from the V after them: the V before them, and the gains."""
     eye = jnp.eye(lin.B.shape[2], dtype=lin.B.dtype)
 
     def back(V, step):
@@ -124,9 +144,7 @@ def feedback_gains(lin: Linearised) -> Float[Array, "steps m n"]:
         V = H.T @ H + A.T @ (V @ A) - half.T @ half
         return (V + V.T) / 2, small.solve_upper(L.T, half)
 
-    n = lin.A.shape[1]
-    _, gains = jax.lax.scan(back, jnp.zeros((n, n), lin.A.dtype), (lin.A, lin.B, lin.H, lin.J), reverse=True)
-    return gains
+    return jax.lax.scan(back, V, (lin.A, lin.B, lin.H, lin.J), reverse=True)
 
 
 def smoothed_covariance(lin: Linearised, f: Filtered, cov_z: Float[Array, "p p"]) -> Float[Array, "steps n n"]:
@@ -135,6 +153,15 @@ def smoothed_covariance(lin: Linearised, f: Filtered, cov_z: Float[Array, "p p"]
     With T_k = d L_k / d dz and N_k the information that the readings from k on hold about dx_k:
     P_s = P - P N P + (Y + P T) cov_z (Y + P T)'.
     """
+    n, p = f.Y.shape[1:]
+    after = jnp.zeros((n, n), f.P.dtype), jnp.zeros((n, p), f.P.dtype)
+    return smooth_covariance_on(lin, f, cov_z, after)[1]
+
+
+def smooth_covariance_on(
+    lin: Linearised, f: Filtered, cov_z: Float[Array, "p p"], after: tuple[Array, Array]
+) -> tuple[tuple[Array, Array], Float[Array, "steps n n"]]:
+    """Some steps of the covariances, from the (N, T) after them: the (N, T) before them, and the covariances."""
 
     def back(carry, step):
         N, T = carry
@@ -144,12 +171,10 @@ def smoothed_covariance(lin: Linearised, f: Filtered, cov_z: Float[Array, "p p"]
         T1 = A.T @ T + H.T @ (Fi_S - K.T @ T)
         return (N1, T1), (N1, T1)
 
-    n, p = f.Y.shape[1:]
     FiH = jax.vmap(_whiten)(lin.H, f.P, lin.J)
-    start = (jnp.zeros((n, n), f.P.dtype), jnp.zeros((n, p), f.P.dtype))
-    _, (N, T) = jax.lax.scan(back, start, (lin.A, lin.H, f.K, f.Fi_S, FiH), reverse=True)
+    before, (N, T) = jax.lax.scan(back, after, (lin.A, lin.H, f.K, f.Fi_S, FiH), reverse=True)
     side = f.Y + f.P @ T
-    return f.P - f.P @ N @ f.P + side @ cov_z @ jnp.swapaxes(side, 1, 2)
+    return before, f.P - f.P @ N @ f.P + side @ cov_z @ jnp.swapaxes(side, 1, 2)
 
 
 def _whiten(H: Array, P: Array, J: Array) -> Float[Array, "c n"]:

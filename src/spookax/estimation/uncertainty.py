@@ -1,5 +1,7 @@
 """What the sweeps say at the optimum about the states: their posterior covariance, and the filter's innovations."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -8,10 +10,12 @@ import numpy as np
 
 from .._compiled import compiled
 from .._typing import Array, Float
+from . import blocks
+from .blocks import joined
 from .linearise import Linearised
 from .problem import Fit, Problem, Settings, Stage
 from .simulator_form import Estimator
-from .sweeps import Filtered, smoothed_covariance
+from .sweeps import Filtered, smooth_covariance_on
 
 
 class Uncertainty(NamedTuple):
@@ -22,17 +26,35 @@ class Uncertainty(NamedTuple):
 
 
 @compiled
-def _of(lin: Linearised, f: Filtered, covariance: Array) -> Uncertainty:
+def _innovations(lin: Linearised, f: Filtered) -> Float[Array, "steps c"]:
     F = jax.vmap(lambda H, P, J: H @ P @ H.T + J @ J.T)(lin.H, f.P, lin.J) + jnp.eye(lin.H.shape[1])
-    sd = jnp.sqrt(jnp.diagonal(F, axis1=1, axis2=2))
-    return Uncertainty(smoothed_covariance(lin, f, covariance), f.nu / sd)
+    return f.nu / jnp.sqrt(jnp.diagonal(F, axis1=1, axis2=2))
+
+
+@compiled
+def _covariance(after: tuple[Array, Array], lin: Linearised, f: Filtered, cov_z: Array):
+    return smooth_covariance_on(lin, f, cov_z, after)
+
+
+def _of(lin: list[Linearised], f: list[Filtered], covariance: np.ndarray) -> Uncertainty:
+    n, p = f[0].Y.shape[1:]
+    after = np.zeros((n, n)), np.zeros((n, p))
+    _, found = blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
+    return Uncertainty(joined(found), joined(blocks.mapped(_innovations, lin, f)))
+
+
+def preparations(lin: Linearised, f: Filtered) -> list[Callable[[], None]]:
+    """Calls that compile what `uncertainty` will call, for blocks of the form of this one."""
+    n, p = f.Y.shape[1:]
+    after = np.zeros((n, n)), np.zeros((n, p))
+    return [partial(_covariance.prepare, after, lin, f, np.zeros((p, p))), partial(_innovations.prepare, lin, f)]
 
 
 def uncertainty(problem: Problem, stage: Stage, fit: Fit) -> list[Uncertainty]:
-    """Covariances of the states of every recording and innovations at the estimate, from one more sweep."""
-    linear = Estimator(problem, Settings()).linear(stage, fit.iterate)
+    """Covariances of the states of every recording and innovations at the estimate, from the fit's last sweep."""
+    parts = fit.parts or Estimator(problem, Settings()).linear(stage, fit.iterate).parts
     found = []
-    for part, own in zip(linear.parts, fit.own_covariance, strict=True):
+    for part, own in zip(parts, fit.own_covariance, strict=True):
         count = fit.covariance.shape[0]
         both = np.zeros((count + own.shape[0],) * 2)
         both[:count, :count] = fit.covariance
@@ -43,5 +65,5 @@ def uncertainty(problem: Problem, stage: Stage, fit: Fit) -> list[Uncertainty]:
             both[count:, :count] = follow @ fit.covariance
             both[:count, count:] = both[count:, :count].T
             both[count:, count:] = own
-        found.append(_of(part.lin, part.f, jnp.asarray(both)))
+        found.append(_of(part.lin, part.f, both))
     return found

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._compiled import compiled
-from .._typing import Array, Float
+from .._typing import AnyArray, Array, Float
 from ..system import Params, System, locate
 
 INERTIA_NAMES = ("xx", "yy", "zz", "xy", "xz", "yz")
@@ -139,7 +139,7 @@ def natural_values(shared: ParameterMap, z: Float[Array, " p"]) -> tuple[Float[A
     return shared.values(z), jax.jacfwd(shared.values)(z)
 
 
-def values_and_sd(shared: ParameterMap, z: Array, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def values_and_sd(shared: ParameterMap, z: AnyArray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Natural values of z and their standard deviations, from the covariance of z."""
     if not shared.size:
         return np.zeros(0), np.zeros(0)

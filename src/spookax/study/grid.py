@@ -27,16 +27,18 @@ class Grid:
         """t_0 ... t_K on the recording's clock [s]."""
         return self.t0 + self.h * np.arange(self.steps + 1)
 
+    def extended(self, multiple: int) -> "Grid":
+        """The same with a number of steps that is a multiple of this one."""
+        return dataclasses.replace(self, steps=-(-self.steps // multiple) * multiple)
 
-def grid_of(time: np.ndarray, h: float, steps: int | None = None) -> Grid:
-    """Grid that covers all stamps; `steps` may ask for more. The number of steps is a multiple of 64 (compiled code
-    works on chunks of them)."""
+
+def grid_of(time: np.ndarray, h: float) -> Grid:
+    """Grid that covers all stamps. The number of steps is a multiple of 64 (compiled code works on chunks of them)."""
     position = (time - time[0]) / h
     step_of = np.floor(position + 1e-6).astype(int)
     fraction = np.clip(position - step_of, 0.0, None)
     slot_of = np.arange(len(time)) - np.searchsorted(step_of, step_of)
-    count = -(-max(int(step_of[-1]) + 1, steps or 0) // 64) * 64
-    return Grid(float(time[0]), h, count, step_of, slot_of, fraction)
+    return Grid(float(time[0]), h, int(step_of[-1]) + 1, step_of, slot_of, fraction).extended(64)
 
 
 def kick_means(grid: Grid, time: np.ndarray, value: np.ndarray) -> np.ndarray:

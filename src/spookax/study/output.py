@@ -1,15 +1,18 @@
 """What an estimate says beyond the parameters: runs, signals, correlations, groups that are not determined."""
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiled import compiled
+from .._compiled import compiled, seldom_called
 from ..constraints import axes, frames
 from ..constraints.assemble import velocity
-from ..estimation import Stage, uncertainty
+from ..estimation import Stage, blocks, uncertainty
+from ..estimation.blocks import joined, split, split_path
 from ..estimation.linearise import Path, after, before
 from ..estimation.problem import Fit
 from ..estimation.recording import Plan, follow
@@ -22,20 +25,26 @@ _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts a
 
 
 @compiled
-def predictions(model: Multibody, z: jax.Array, path: Path, samples: Samples) -> jax.Array:
-    """Predicted readings (steps, slots, channels) along a trajectory."""
+def _predictions(model: Multibody, z: jax.Array, path: Path, s: jax.Array) -> jax.Array:
     p = model.prepare(z)
     return jax.vmap(lambda x, x1, s: jax.vmap(lambda s: model.observe(x, x1, p, s))(s))(
-        before(path.x), after(path.x), samples.s
+        before(path.x), after(path.x), s
     )
 
 
-def open_loop(model: Multibody, z: jax.Array, noise: Noise, x0: Any, samples: Samples) -> Path:
+def predictions(model: Multibody, z: np.ndarray, path: Path, samples: Samples) -> np.ndarray:
+    """Predicted readings (steps, slots, channels) along a trajectory."""
+
+    one = functools.partial(_predictions, model, z)
+    return np.asarray(joined(blocks.mapped(one, split_path(path), split(samples.s))))
+
+
+def open_loop(model: Multibody, z: np.ndarray, noise: Noise, x0: Any, samples: Samples) -> Path:
     """Simulation from x_0 without noise and without feedback."""
     steps, n, m = samples.u.shape[0], model.tangent_size, model.noise_size
     x = jax.tree.map(lambda a: np.broadcast_to(a, (steps, *a.shape)), x0)
-    plan = Plan(x, jnp.asarray(np.zeros((steps, m))), jnp.asarray(np.zeros((steps, m, n))))
-    return follow(model, z, noise, plan, samples.u, jnp.asarray(np.zeros(len(model.system.friction_axes))))
+    plan = Plan(x, np.zeros((steps, m)), [np.zeros((end - begin, m, n)) for begin, end in blocks.spans(steps)])
+    return follow(model, z, noise, plan, samples.u, np.zeros(len(model.system.friction_axes)))
 
 
 def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -49,16 +58,16 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         zip(setup.recordings, setup.grids, setup.problem.samples, strict=True)
     ):
         own, path = fit.iterate.own[i], fit.iterate.paths[i]
-        z = jnp.concatenate([fit.iterate.z, own])
-        x0 = jax.tree.map(lambda a: a[0], path.x)
-        estimated = np.asarray(predictions(model, z, path, samples))[grid.step_of, grid.slot_of]
+        z = np.concatenate([fit.iterate.z, own])
+        x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
+        estimated = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
         free = open_loop(model, z, fit.noise, x0, samples)
-        simulated = np.asarray(predictions(model, z, free, samples))[grid.step_of, grid.slot_of]
+        simulated = predictions(model, z, free, samples)[grid.step_of, grid.slot_of]
         signals, column = {}, 0
         name = recording.name
         channels = samples.y.shape[1:]
         innovations = np.asarray(spread[i].innovations).reshape(-1, *channels)[grid.step_of, grid.slot_of]
-        joint_sd = np.asarray(axis_sd(model, z, path, spread[i].covariance))
+        joint_sd = axis_sd(model, z, path, spread[i].covariance)
         states[f"{name}/time"] = recording.time
         for sensor in setup.sensors:
             size = setup.system.sensors[setup.system.sensor_index(sensor)].size
@@ -79,17 +88,19 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
                 "nrmse_open_loop": float(error / np.nanstd(measured)),
             }
         count = int(grid.step_of[-1]) + 2
-        com = np.asarray(model.physical(z).com)
         axis_names = setup.system.axis_names()
         states |= {f"{name}/sd/{n}": joint_sd[: count - 1, :, a] for a, n in enumerate(axis_names)}
-        states |= _poses(name, grid.times[:count], jax.tree.map(lambda a, n=count: np.asarray(a)[:n], path.x), com)
+        position, rate, com = _read_at_start(model, z, jax.tree.map(lambda a: np.asarray(a)[:2], path.x))
+        states |= _poses(
+            name, grid.times[:count], jax.tree.map(lambda a, n=count: np.asarray(a)[:n], path.x), np.asarray(com)
+        )
         own_value, own_sd = values_and_sd(setup.model.own, own, fit.own_covariance[i])
         runs[name] = {
             "file": recording.path.name,
             "sha256": recording.sha256,
             "samples": int(np.sum(np.asarray(samples.seen) > 0)),
             "duration": float(recording.time[-1] - recording.time[0]),
-            "initial": _initial(setup, model, z, path, joint_sd[0]),
+            "initial": _initial(axis_names, np.asarray(position), np.asarray(rate), joint_sd[0]),
             "offsets": {
                 p.split(".")[1]: {"value": float(v), "sd": float(s)}
                 for p, v, s in zip(setup.model.own.paths, own_value, own_sd, strict=True)
@@ -113,8 +124,7 @@ def _poses(name: str, time: np.ndarray, x: Any, com: np.ndarray) -> dict[str, np
 
 
 @compiled
-def axis_sd(model: Multibody, z: jax.Array, path: Path, covariance: jax.Array) -> jax.Array:
-    """Posterior standard deviations (steps, 2, axes) of joint coordinates and leap-frog rates."""
+def _axis_sd(model: Multibody, z: jax.Array, x: Any, covariance: jax.Array) -> jax.Array:
     p = model.prepare(z)
 
     def one(x, P):
@@ -123,26 +133,31 @@ def axis_sd(model: Multibody, z: jax.Array, path: Path, covariance: jax.Array) -
         parts = (P[:half, :half], P[half:, half:])
         return jnp.stack([jnp.sqrt(jnp.maximum(jnp.einsum("ai,ij,aj->a", rows, Q, rows), 0.0)) for Q in parts])
 
-    return jax.vmap(one)(before(path.x), covariance)
+    return jax.vmap(one)(x, covariance)
 
 
-@compiled
-def _read_at_start(model: Multibody, z: jax.Array, x: Any) -> tuple[jax.Array, jax.Array]:
-    """Joint coordinates at t_0 and rates there from the first two states."""
+def axis_sd(model: Multibody, z: np.ndarray, path: Path, covariance: jax.Array) -> np.ndarray:
+    """Posterior standard deviations (steps, 2, axes) of joint coordinates and leap-frog rates."""
+
+    one = functools.partial(_axis_sd, model, z)
+    return np.asarray(joined(blocks.mapped(one, split(before(path.x)), split(covariance))))
+
+
+@seldom_called
+def _read_at_start(model: Multibody, z: jax.Array, x: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Joint coordinates at t_0, rates there from the first two states, and centres of mass in the bodies' frames."""
     p = model.prepare(z)
     first, second = (model.engine_state(jax.tree.map(lambda a, k=k: a[k], x), p.com) for k in (0, 1))
     kin = frames.kinematics(model.system, first.r, first.e, p.engine.geometry)
     b = axes.rate_rows(model.system, kin)
     rate = axes.rates(model.system, *b, (velocity(first) + velocity(second)) / 2)
-    return axes.coordinates(model.system, kin, first.near), rate
+    return axes.coordinates(model.system, kin, first.near), rate, p.com
 
 
-def _initial(setup: Setup, model: Multibody, z: jax.Array, path: Path, sd: np.ndarray) -> dict[str, dict[str, float]]:
+def _initial(
+    names: Sequence[str], position: np.ndarray, rate: np.ndarray, sd: np.ndarray
+) -> dict[str, dict[str, float]]:
     """Joint coordinates and rates (means of the leap-frog velocities) at t_0, with standard deviations."""
-    if not setup.system.axes:
-        return {}
-    position, rate = _read_at_start(model, z, jax.tree.map(lambda a: np.asarray(a)[:2], path.x))
-    names = setup.system.axis_names()
     return {
         n: {"position": float(a), "rate": float(b), "position_sd": float(c), "rate_sd": float(d)}
         for n, a, b, c, d in zip(names, position, rate, sd[0], sd[1], strict=True)

@@ -6,51 +6,66 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..estimation import Settings, fit
-from ..scene import Scene
+from ..estimation import Settings, Stage, blocks, fit
+from ..models import Multibody
+from ..protocol import Noise
+from ..scene import Scene, read_scene
+from .estimate import Estimate
 from .model import RecordingSpec, Study
 from .output import open_loop, predictions
 from .recording import Recording
-from .setup import set_up
+from .setup import Setup, set_up
 
 
 def predict_open_loop(
-    scene: Scene, recording: Recording, spec: RecordingSpec, fit_seconds: float = 0.3
+    study: Study,
+    estimate: Estimate,
+    recording: Recording,
+    spec: RecordingSpec,
+    *,
+    scene: Scene | None = None,
+    fit_seconds: float = 0.3,
 ) -> dict[str, dict[str, float]]:
     """Simulate a recording from its first `fit_seconds` on and compare.
 
-    The initial state and the offsets that `spec` frees are fitted on the first `fit_seconds` only, with every
-    parameter of the scene as it is; then the scene is simulated with the recorded inputs, without feedback.
+    The initial state and the offsets that `spec` frees are fitted on the first `fit_seconds` only, with the parameters
+    and noise levels of the estimate; then the recorded inputs are simulated, without feedback. What the
+    identification has compiled is used again.
+
+    **Arguments:**
+
+    - `study`, `scene`: those of the identification (the scene that the study names, unless it was another).
+    - `spec`: what the columns of the recording mean; all samples count (`every` is for identification).
 
     **Returns:** sensor -> `rms` of the error [unit of the sensor] and `nrmse`, relative to the standard deviation of
     the measured signal.
     """
-    start = recording.time <= recording.time[0] + fit_seconds
-    short = dataclasses.replace(
+    scene = scene or read_scene(study.scene_path)
+    alone = study.model_copy(update={"recordings": [spec.model_copy(update={"every": 1})]})
+    whole = set_up(alone, scene, [recording])
+    (samples,), (grid,) = whole.problem.samples, whole.grids
+    # the readings of the first seconds, in as many steps as the identification's programs work on at a time
+    here = recording.time <= recording.time[0] + fit_seconds
+    first = dataclasses.replace(
         recording,
-        time=recording.time[start],
-        inputs={k: v[start] for k, v in recording.inputs.items()},
-        sensors={k: v[start] for k, v in recording.sensors.items()},
+        time=recording.time[here],
+        inputs={name: values[here] for name, values in recording.inputs.items()},
+        sensors={name: values[here] for name, values in recording.sensors.items()},
     )
-    study = Study.model_validate(
-        {
-            "spookax": 1,
-            "scene": "scene",
-            "recordings": [spec.model_dump(exclude_none=True, exclude={"start", "stop", "every"})],
-            "parameters": {"gravity.z": {"start": scene.gravity[2], "prior_sd": 1e-9, "transform": "identity"}},
-            "estimator": {"friction_speed": [max(scene.regularisation.v_creep, 1e-3)]},
-        }
-    )
-    setup = set_up(study, scene, [short])
-    stage = setup.stages[-1]
-    found = fit(setup.problem, [stage], setup.start(), Settings(20, determinant=False))
-    whole = set_up(study, scene, [recording])
-    z = jnp.concatenate([found.iterate.z, found.iterate.own[0]])
-    x0 = jax.tree.map(lambda a: a[0], found.iterate.paths[0].x)
-    model = whole.model
-    path = open_loop(model, z, stage.noise, x0, whole.problem.samples[0])
-    grid = whole.grids[0]
-    simulated = np.asarray(predictions(model, z, path, whole.problem.samples[0]))[grid.step_of, grid.slot_of]
+    begun = set_up(alone, scene, [first], least=blocks.spans(grid.steps)[0][1])
+    z = estimate.checkpoint["z"]
+    levels = Noise(jnp.asarray(estimate.checkpoint["process"]), jnp.asarray(_sensor_levels(estimate, begun)))
+    stage = Stage(begun.stages[-1].model, levels)
+    stages = (Stage(stage.model, begun.stages[0].noise), stage)
+    held = dataclasses.replace(begun.problem, z0=z, prior=z, lower=z, upper=z)
+    begun = dataclasses.replace(begun, problem=held, stages=stages)
+    found = fit(held, stages, begun.start(), Settings(20, determinant=False))
+    z = np.concatenate([z, found.iterate.own[0]])
+    x0 = jax.tree.map(lambda a: np.asarray(a)[0], found.iterate.paths[0].x)
+    model = whole.stages[-1].model
+    assert isinstance(model, Multibody)
+    path = open_loop(model, z, levels, x0, samples)
+    simulated = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
     errors, column = {}, 0
     for sensor in whole.sensors:
         size = whole.system.sensors[whole.system.sensor_index(sensor)].size
@@ -59,3 +74,13 @@ def predict_open_loop(
         errors[sensor] = {"rms": rms, "nrmse": rms / float(np.nanstd(measured))}
         column += size
     return errors
+
+
+def _sensor_levels(estimate: Estimate, setup: Setup) -> np.ndarray:
+    """Standard deviations of the channels as the estimate has them, else as given."""
+    found, levels, column = estimate.content["noise"]["sensors"], [], 0
+    for name in setup.sensors:
+        size = setup.system.sensors[setup.system.sensor_index(name)].size
+        levels += found.get(name, setup.sensor_sd[column : column + size])
+        column += size
+    return np.array(levels)

@@ -10,7 +10,9 @@ import numpy as np
 
 from .._compiled import compiled
 from .._typing import Array
-from ..estimation import Problem, Stage
+from ..estimation import Problem, Stage, blocks
+from ..estimation.blocks import joined
+from ..estimation.linearise import Path, before
 from ..estimation.problem import Iterate
 from ..estimation.recording import Plan, follow, stiff_gains
 from ..models import BodyState, Free, Multibody, ParameterMap, ProcessNoise
@@ -54,20 +56,28 @@ class Setup:
     stages: tuple[Stage, ...]
     density: float
 
-    def start(self) -> Iterate:
-        """A trajectory of the first stage's simulator that follows the smoothed readings."""
-        stage, z = self.stages[0], jnp.asarray(self.problem.z0)
+    def plans(self) -> list[tuple[Path, tuple[bool, ...]]]:
+        """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
+        found = []
+        for recording, grid in zip(self.recordings, self.grids, strict=True):
+            x, measured = self.plan(recording, grid)
+            x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
+            none = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.friction_axes)))
+            found.append((Path(x, *none), measured))
+        return found
+
+    def start(self, plans: list[tuple[Path, tuple[bool, ...]]] | None = None) -> Iterate:
+        """A trajectory of the first stage's simulator that follows the smoothed readings (`plans()`)."""
+        stage, z = self.stages[0], self.problem.z0
+        own = np.zeros(self.model.own.size)
+        all_z = np.concatenate([z, own])
         assert isinstance(stage.model, Multibody)
         paths = []
-        for recording, grid, samples in zip(self.recordings, self.grids, self.problem.samples, strict=True):
-            plan, measured = self.plan(recording, grid)
-            holding = stage.model.following(measured)
-            all_z = jnp.concatenate([z, jnp.zeros(self.model.own.size)])
-            gains = stiff_gains(holding, all_z, stage.noise, plan)
-            w = jnp.zeros((grid.steps, self.model.noise_size))
-            hint = jnp.zeros(len(self.system.friction_axes))
-            paths.append(follow(stage.model, all_z, stage.noise, Plan(plan, w, gains), samples.u, hint))
-        return Iterate(z, tuple(jnp.zeros(self.model.own.size) for _ in paths), tuple(paths))
+        for (path, measured), samples in zip(plans or self.plans(), self.problem.samples, strict=True):
+            ahead = before(path.x)
+            gains = stiff_gains(stage.model.following(measured), all_z, stage.noise, ahead)
+            paths.append(follow(stage.model, all_z, stage.noise, Plan(ahead, path.w, gains), samples.u, path.hint[0]))
+        return Iterate(z, tuple(own for _ in paths), tuple(paths))
 
     def plan(self, recording: Recording, grid: Grid) -> tuple[BodyState, tuple[bool, ...]]:
         """States assembled from smoothed joint readings, and which axes they measure."""
@@ -87,8 +97,11 @@ class Setup:
             if name not in position
         }
 
-        q, v = ({k: jnp.asarray(values) for k, values in kind.items()} for kind in (position, rate))
-        return _placed(self.model, rest, q, v, grid.steps), measured
+        def one(begin: int, end: int) -> BodyState:
+            q, v = ({name: value[begin:end] for name, value in kind.items()} for kind in (position, rate))
+            return _placed(self.model, rest, q, v, end - begin)
+
+        return joined(blocks.mapped(one, *zip(*blocks.spans(grid.steps), strict=True))), measured
 
 
 def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:
@@ -106,8 +119,11 @@ def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:
     return tuple(free)
 
 
-def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float | None = None) -> Setup:
-    """Everything that `identify` needs. `step` overrides the study's and the scene's step size [s]."""
+def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float | None = None, least: int = 0) -> Setup:
+    """Everything that `identify` needs.
+
+    `step` overrides the study's and the scene's step size [s]; every recording is given at least `least` steps.
+    """
     settings = study.estimator
     h = step or settings.step or scene.step
     scene = scene.model_copy(update={"step": h})
@@ -125,8 +141,10 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
     sd = np.concatenate([np.full(system.sensors[system.sensor_index(n)].size, sensor_sd(scene, n)) for n in sensors])
 
     grids = [grid_of(r.time, h) for r in recordings]
-    steps = max(g.steps for g in grids)
-    grids = [grid_of(r.time, h, steps) for r in recordings]
+    longest = max(max(g.steps for g in grids), least)
+    # the residual form compiles for whole recordings, and all alike; the simulator form for blocks
+    multiple = longest if settings.form == "residual" else min(longest, blocks.BLOCK)
+    grids = [g.extended(multiple) for g in grids]
     slots = max(int(g.slot_of.max()) + 1 for g in grids)
     motors = tuple(m.name for m in system.motors)
     full = [_with_all_sensors(r, sensors, system) for r in recordings]

@@ -1,6 +1,7 @@
 """Running the estimator of a study: stages, restarts, the check at half the time step, interruption and resumption."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._results import ESTIMATE_RESULTS
+from .._threads import concurrently
 from ..estimation import Settings, Stage
 from ..estimation import problem as estimation
 from ..estimation.problem import Fit, Iterate
@@ -27,7 +29,10 @@ _SPREAD = np.log(3.0)  # of restarts, in z
 
 @dataclasses.dataclass(frozen=True)
 class Progress(estimation.Progress):
-    """One line of progress; `phase` is stages, restart N or half step. `seconds` since the identification began."""
+    """One line of progress; `seconds` since the identification began.
+
+    `phase`: stages; start N, the end of the first stage of another start; restart N, that start to the end; half step.
+    """
 
     phase: str
 
@@ -50,7 +55,7 @@ class Solver:
         """Estimate; an interruption (KeyboardInterrupt) leaves the last iterate."""
         estimator = self._estimator(self.setup)
         if resume is None:
-            self.stage, start = 0, None
+            self.stage, start = 0, self._start(estimator)
         else:
             self.stage, estimator.process, estimator.sensor, it = load_iterate(resume, self.setup)
             start = estimator.retrack(self.setup.stages[self.stage], it)
@@ -66,6 +71,16 @@ class Solver:
                 self.fit = self._snapshot(estimator)
             else:  # in a restart or a check: what was found before stands
                 self.stage = len(self.setup.stages) - 1
+
+    def _start(self, estimator: Estimator) -> Iterate:
+        """The first trajectories; meanwhile all that will be called is compiled, on all cores."""
+        setup = self.setup
+        plans = setup.plans()
+        if self.study.estimator.form == "residual":
+            return setup.start(plans)
+        calls = estimator.preparations(setup.stages[0], plans[0][0])
+        tasks: list[Callable[[], Any]] = [lambda: setup.start(plans), *calls]
+        return concurrently(tasks)[0]
 
     def _solve(self, estimator: Estimator, setup: Setup, start: Iterate | None = None) -> Fit:
         """From the present stage to the last, in the form that the study asks for."""
@@ -89,29 +104,43 @@ class Solver:
         return running.snapshot(levelled, running.iterate)
 
     def _estimator(self, setup: Setup) -> Estimator:
+        return Estimator(setup.problem, self._settings(), self._say)
+
+    def _settings(self) -> Settings:
         s = self.study.estimator
-        marginal = s.objective == "marginal"
-        settings = Settings(
-            s.max_iterations, s.tolerance, marginal, process=s.process_noise.estimate, sensors=s.sensor_noise.estimate
-        )
-        return Estimator(setup.problem, settings, self._say)
+        levels = {"process": s.process_noise.estimate, "sensors": s.sensor_noise.estimate}
+        return Settings(s.max_iterations, s.tolerance, s.objective == "marginal", **levels)
 
     def _restart(self) -> None:
-        """Other starts, each parameter times or divided by up to three, while the best one so far has failed."""
+        """Other starts, each parameter times or divided by up to three, if the first one has failed.
+
+        The first stage of all of them as a batch; then the most promising to the end, until one has not failed.
+        """
         assert self.fit is not None
-        rng, p = np.random.default_rng(0), self.setup.problem
-        for k in range(self.study.estimator.restarts):
+        count, p = self.study.estimator.restarts, self.setup.problem
+        if not (count and self.failed):
+            return
+        draws = np.random.default_rng(0).uniform(-_SPREAD, _SPREAD, (count, p.z0.size))
+        starts = [np.clip(p.z0 + draw, p.lower, p.upper) for draw in draws]
+        setups = [dataclasses.replace(self.setup, problem=dataclasses.replace(p, z0=z0)) for z0 in starts]
+        begun = concurrently([functools.partial(self._begin, k, setup) for k, setup in enumerate(setups)])
+        for k in sorted(range(count), key=lambda k: begun[k][1]):
             if not self.failed:
                 return
-            self.phase = f"restart {k + 1}"
-            z0 = np.clip(p.z0 + rng.uniform(-_SPREAD, _SPREAD, p.z0.shape), p.lower, p.upper)
-            setup = dataclasses.replace(self.setup, problem=dataclasses.replace(p, z0=z0))
-            estimator = self._estimator(setup)
-            self.stage = 0
-            again = self._solve(estimator, setup)
+            self.phase, self.stage = f"restart {k + 1}", 0
+            estimator = self._estimator(setups[k])
+            again = self._solve(estimator, setups[k], begun[k][0])
             failed = self._failed(estimator, again)
-            if (failed, _surprise(again, setup)) < (self.failed, _surprise(self.fit, setup)):
+            if (failed, _surprise(again, setups[k])) < (self.failed, _surprise(self.fit, setups[k])):
                 self.fit, self.failed = again, failed
+
+    def _begin(self, k: int, setup: Setup) -> tuple[Iterate, float]:
+        """The iterate and the cost that the first stage of a start ends with (infinite where it ends nowhere)."""
+        estimator = Estimator(setup.problem, self._settings())
+        iterate, cost = estimator.begin(setup.start(), setup.stages[0])
+        line = estimator.history[-1]
+        self._say(dataclasses.replace(line, cost=cost), f"start {k + 1}")
+        return iterate, cost if np.isfinite(cost) else np.inf
 
     def _failed(self, estimator: Estimator, fit: Fit) -> bool:
         """Whether the cost, of the result or before the process noise was made to explain it, is more than noise is."""
@@ -155,13 +184,13 @@ class Solver:
 
     @property
     def iterations(self) -> int:
-        """Of all runs that led to the fit, those of the check left out."""
-        lines = [line.iteration for line in self.lines if line.phase != "half step"]
+        """Of all runs to the end, the check and the first stages of other starts left out."""
+        lines = [line.iteration for line in self.lines if line.phase == "stages" or line.phase.startswith("restart")]
         return sum(after > before for before, after in pairwise(lines))
 
-    def _say(self, line: estimation.Progress) -> None:
+    def _say(self, line: estimation.Progress, phase: str | None = None) -> None:
         seconds = time.perf_counter() - self.began
-        progress = Progress(**{**vars(line), "seconds": seconds}, phase=self.phase)
+        progress = Progress(**{**vars(line), "seconds": seconds}, phase=phase or self.phase)
         self.lines.append(progress)
         if self.report:
             self.report(progress)
