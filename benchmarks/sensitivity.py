@@ -1,7 +1,7 @@
 """How much the estimates depend on what the user sets: density of the process noise, time step, compliance.
 
 Each sweep is one identification per setting, of the demo's recording and, if `SPOOKAX_DATA` names the public data
-sets, of one recording of a real Furuta pendulum. The figures go to `docs/figures/`.
+sets, of the five driven recordings of a real Furuta pendulum together. The figures go to `docs/figures/`.
 """
 
 import dataclasses
@@ -19,8 +19,7 @@ from .measure import ROOT, Row
 
 FIGURES = ROOT / "docs/figures"
 SECONDS = 6.0  # of the demo's recording, to save time
-REAL = "furuta_odrive/sin_4V.csv"
-DENSITIES = {"synthetic": (1e-6, 10**-5.5, 1e-5, 10**-4.5, 1e-4), "real": (1e-5, 10**-4.5, 1e-4, 10**-3.5, 1e-3)}
+DENSITIES = {"synthetic": (1e-6, 10**-5.5, 1e-5, 10**-4.5, 1e-4), "real": (1e-4, 10**-3.5, 1e-3, 10**-2.5, 1e-2)}
 COMPLIANCES = (1e-7, 10**-6.5, 1e-6, 10**-5.5, 1e-5)
 STEPS = {"synthetic": (10e-3, 5e-3, 2.5e-3, 1.25e-3, 0.5e-3), "real": (10e-3, 5e-3, 2e-3, 1e-3, 0.5e-3)}  # [s]
 
@@ -45,7 +44,7 @@ def run(sweep: str) -> list[Row]:
 
 
 def cases() -> list[Case]:
-    """The first seconds of the demo's recording, and one of the real ones if it is there."""
+    """The first seconds of the demo's recording, and the real ones if they are there."""
     study = sx.load_study(ROOT / "demo/furuta_study.yaml")
     cut = study.recordings[0].model_copy(update={"stop": SECONDS})
     study = study.model_copy(update={"recordings": [cut]})
@@ -53,10 +52,9 @@ def cases() -> list[Case]:
     found = [Case("synthetic", study, sx.read_scene(study.scene_path), truth)]
     if os.environ.get("SPOOKAX_DATA"):
         real = sx.load_study(ROOT / "studies/furuta_odrive.yaml")
-        kept = [spec for spec in real.recordings if spec.dataset == REAL]
-        # harmonics as the scene has them: one recording says next to nothing of some, and a ratio to that nothing
+        # harmonics as the scene has them: some are next to nothing, and a ratio to that says nothing
         known = {path: spec for path, spec in real.parameters.items() if not path.endswith((".cos", ".sin"))}
-        real = real.model_copy(update={"recordings": kept, "parameters": known})
+        real = real.model_copy(update={"parameters": known})
         found.append(Case("real", real, sx.read_scene(real.scene_path), None))
     return found
 

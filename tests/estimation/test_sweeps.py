@@ -28,6 +28,7 @@ from spookax.estimation import (
     Settings,
     Stage,
     adjoint_smoother,
+    blocks,
     covariance_filter,
     fit,
     linearise,
@@ -35,7 +36,9 @@ from spookax.estimation import (
 from spookax.estimation.levels import Evidence, at_present, estimate_levels
 from spookax.estimation.linearise import Path, before
 from spookax.estimation.problem import Iterate
+from spookax.estimation.recording import filtered, gains_of, linearised, nudged
 from spookax.estimation.sweeps import feedback_gains, reduced, smoothed_covariance
+from spookax.estimation.uncertainty import state_uncertainty
 from spookax.protocol import AbstractModel, Noise, Samples
 
 pytestmark = pytest.mark.timeout(300)
@@ -226,6 +229,35 @@ def test_what_was_not_seen_does_not_matter(sweep):
 # ---------------------------------------------------------------------------------------------------------------
 # noise levels
 
+
+def test_blocks_are_the_whole(sweep, rng, monkeypatch):
+    """Every sweep in three blocks hands on what it needs: the results are those of one piece."""
+    monkeypatch.setattr(blocks, "BLOCK", STEPS // 3)
+    lin = linearised(MODEL, jnp.zeros(3), NOISE, sweep.path, sweep.samples)
+    assert len(lin) == 3
+    for found, wanted in zip(blocks.joined(lin), sweep.lin, strict=True):
+        close(found, wanted)
+    f, left = filtered(lin, sweep.w, sweep.Y0, sweep.P0)
+    for found, wanted in zip(blocks.joined(f), sweep.filtered, strict=True):
+        close(found, wanted)
+    for found, wanted in zip(left, reduced(sweep.filtered), strict=True):
+        close(found, wanted)
+    close(np.concatenate(gains_of(lin)), feedback_gains(sweep.lin))
+    root = rng.normal(size=(3, 3))
+    covariance = root @ root.T
+    close(state_uncertainty(lin, f, covariance).covariance, smoothed_covariance(sweep.lin, sweep.filtered, covariance))
+    # the trajectory that a step of the parameters asks for, less the one that none asks for
+    dz = 1e-3 * rng.normal(size=3)
+    path = nudged(MODEL, sweep.path, lin, f, dz)
+    (dx, dw), (dx_0, dw_0) = (adjoint_smoother(sweep.lin, sweep.w, sweep.filtered, d) for d in (dz, 0 * dz))
+    close(path.w - sweep.path.w, dw - dw_0)
+    states = np.concatenate(
+        [np.asarray(a) for a in jax.tree.leaves(jax.tree.map(np.subtract, path.x, sweep.path.x))], 1
+    )
+    close(states[:-1], dx - dx_0)
+    assert not states[-1].any()
+
+
 LONG = 1500
 ONES = np.ones(4)
 
@@ -280,7 +312,7 @@ def evidence(samples: Samples) -> Evidence:
     lin = linearise(MODEL, jnp.asarray(z), NOISE, path, samples)
     P0 = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0]))
     seen = np.asarray(samples.seen).sum(axis=(0, 1))
-    return Evidence([at_present(lin)], path.w, P0, seen)
+    return Evidence(blocks.split(at_present(lin)), path.w, P0, seen)
 
 
 SEARCH = 0.05  # what the search for the levels settles for
@@ -295,7 +327,8 @@ SEARCH = 0.05  # what the search for the levels settles for
         (True, True, [0.5, 1.5, 0.7, 3.0]),
     ],
 )
-def test_noise_levels_are_found_within_their_sampling_error(rng, process, sensors, factors):
+def test_noise_levels_are_found_within_their_sampling_error(rng, monkeypatch, process, sensors, factors):
+    monkeypatch.setattr(blocks, "BLOCK", LONG // 3)
     factors = np.array(factors)
     data = [noisy(rng, factors) for _ in range(2)]
     found = np.append(*estimate_levels([evidence(samples) for samples in data], process, sensors))
@@ -344,12 +377,14 @@ def all_rows(data: list[Samples]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("marginal", [True, False])
+@pytest.mark.parametrize("block", [STEPS, STEPS // 3])
 @pytest.mark.parametrize(
     ("lower", "upper"),
     [((-np.inf, -np.inf), (np.inf, np.inf)), ((-np.inf, -np.inf), (0.5, np.inf)), ((-np.inf, 0.0), (np.inf, 1.0))],
 )
-def test_the_iteration_ends_at_dense_least_squares(rng, marginal, lower, upper):
+def test_the_iteration_ends_at_dense_least_squares(rng, monkeypatch, marginal, block, lower, upper):
     """Determinants do not depend on parameters that enter linearly. A bound that cuts the optimum off is met."""
+    monkeypatch.setattr(blocks, "BLOCK", block)
     lower, upper = np.array(lower), np.array(upper)
     data = [recording(rng, STEPS, FORCE, offset)[0] for offset in (0.2, -0.3)]
     problem = Problem(

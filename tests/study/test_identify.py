@@ -226,6 +226,22 @@ def test_interrupted_and_resumed(tmp_path, whole):
     np.testing.assert_allclose(resumed.content["cost"], whole.content["cost"], rtol=1e-4)
 
 
+def test_recordings_are_as_long_as_they_are(tmp_path):
+    """Whole blocks, as many as each needs; short recordings share one length."""
+    time, entries = H * np.arange(1100), []
+    for name, count in (("a", 1100), ("b", 600), ("c", 130), ("d", 40)):
+        write_csv(tmp_path / f"{name}.csv", np.zeros(count), time[:count], np.zeros(count))
+        entries.append(entry(f"{name}.csv"))
+
+    def steps(form: str, chosen: list[dict[str, Any]]) -> list[int]:
+        read = sx.load_study(study(tmp_path, pendulum(), chosen, form=form))
+        return [grid.steps for grid in set_up(read, sx.read_scene(read.scene_path), sx.read_recordings(read)).grids]
+
+    assert steps("simulator", entries) == [1536, 1024, 512, 512]
+    assert steps("simulator", entries[2:]) == [192, 192]
+    assert steps("residual", entries) == [1152] * 4
+
+
 def test_another_start_is_tried_after_a_failure(tmp_path, rng):
     """A heavy bob, far from the start, and one iteration only."""
     heavy = pendulum(bodies={"bob": {"mass": 1.0, "com": [0, 0, -0.3], "inertia": [1.5, 1, 1]}})

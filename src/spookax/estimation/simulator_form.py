@@ -154,7 +154,9 @@ class Estimator:
             total_g = total_g + g[:count] - side @ both[:, -1]
         return _Linear(tuple(parts), total_N, total_g, total_q)
 
-    def _part(self, stage: Stage, noise: Noise, z: AnyArray, path: Path, samples: Samples, steady: bool = False):
+    def _part(
+        self, stage: Stage, noise: Noise, z: AnyArray, path: Path, samples: Samples, *, steady: bool = False
+    ) -> Part:
         return self._swept(stage, z, path, linearised(stage.model, z, noise, path, samples, steady))
 
     def _swept(self, stage: Stage, z: AnyArray, path: Path, lin: list[Linearised]) -> Part:
@@ -175,7 +177,9 @@ class Estimator:
         rhs = np.asarray(part.g)[p:] - weight * np.asarray(own) - N[p:, :p] @ np.asarray(dz)
         return np.linalg.solve(N[p:, p:] + np.diag(weight), rhs)
 
-    def _try(self, stage: Stage, it: Iterate, linear: _Linear, dz: np.ndarray, alpha: float, steady: bool):
+    def _try(
+        self, stage: Stage, it: Iterate, linear: _Linear, dz: np.ndarray, alpha: float, steady: bool
+    ) -> tuple[Iterate, float, _Linear]:
         """The iterate that a fraction alpha of a step leads to, its cost, and its own linear problem (most steps are
         accepted, and the trajectory is linearised while it is simulated).
         """

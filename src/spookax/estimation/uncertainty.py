@@ -36,7 +36,8 @@ def _covariance(after: tuple[Array, Array], lin: Linearised, f: Filtered, cov_z:
     return smooth_covariance_on(lin, f, cov_z, after)
 
 
-def _of(lin: list[Linearised], f: list[Filtered], covariance: np.ndarray) -> Uncertainty:
+def state_uncertainty(lin: list[Linearised], f: list[Filtered], covariance: np.ndarray) -> Uncertainty:
+    """Of the states of a recording, from its sweeps and the covariance of all its parameters."""
     n, p = f[0].Y.shape[1:]
     after = np.zeros((n, n)), np.zeros((n, p))
     _, found = blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
@@ -65,5 +66,5 @@ def uncertainty(problem: Problem, stage: Stage, fit: Fit) -> list[Uncertainty]:
             both[count:, :count] = follow @ fit.covariance
             both[:count, count:] = both[count:, :count].T
             both[count:, count:] = own
-        found.append(_of(part.lin, part.f, both))
+        found.append(state_uncertainty(part.lin, part.f, both))
     return found

@@ -112,7 +112,10 @@ class Multibody(AbstractResidualModel):
         return params
 
     def prepare(self, z: Float[Array, " p"]) -> Prep:
-        params = self.physical(z)
+        return self.prepared(self.physical(z))
+
+    def prepared(self, params: Params) -> Prep:
+        """The same for parameters of the scene."""
         offsets = [params.offset[i, : self.system.sensors[i].size] for i in self.sensors]
         return Prep(prepare(self.system, params), params.com, jnp.concatenate(offsets))
 
@@ -351,4 +354,15 @@ class Multibody(AbstractResidualModel):
         return jnp.concatenate(out) + p.offset
 
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
-        return y - predicted
+        """y minus predicted; of rotation vectors the one that leads from the predicted orientation to the read one."""
+        parts, i = [], 0
+        for index in self.sensors:
+            sensor = self.system.sensors[index]
+            one, other = y[i : i + sensor.size], predicted[i : i + sensor.size]
+            if sensor.type == "body_pose":
+                turn = rotation.minus(rotation.exp(one[3:]), rotation.exp(other[3:]))
+                parts += [one[:3] - other[:3], turn]
+            else:
+                parts.append(one - other)
+            i += sensor.size
+        return jnp.concatenate(parts)

@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..protocol import Samples
+from ..scene import Scene
 from .recording import Recording
 
 _WINDOW = 11  # samples of the local cubic fits
+_DEFAULT_SD = {"joint_position": 1e-3, "joint_rate": 1e-2, "body_pose": 1e-3, "point_position": 1e-3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,13 @@ def grid_of(time: np.ndarray, h: float) -> Grid:
     fraction = np.clip(position - step_of, 0.0, None)
     slot_of = np.arange(len(time)) - np.searchsorted(step_of, step_of)
     return Grid(float(time[0]), h, int(step_of[-1]) + 1, step_of, slot_of, fraction).extended(64)
+
+
+def sensor_sd(scene: Scene, name: str) -> float:
+    """Standard deviation of a sensor: the scene's, or a default of its kind."""
+    sensor = scene.sensors[name]
+    sd = getattr(sensor, "sd", None)
+    return float(sd) if sd else _DEFAULT_SD[sensor.type]
 
 
 def kick_means(grid: Grid, time: np.ndarray, value: np.ndarray) -> np.ndarray:

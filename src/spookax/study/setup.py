@@ -8,36 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiled import compiled
-from .._typing import Array
 from ..estimation import Problem, Stage, blocks
-from ..estimation.blocks import joined
 from ..estimation.linearise import Path, before
 from ..estimation.problem import Iterate
 from ..estimation.recording import Plan, follow, stiff_gains
-from ..models import BodyState, Free, Multibody, ParameterMap, ProcessNoise
+from ..models import Free, Multibody, ParameterMap, ProcessNoise
 from ..protocol import Noise
 from ..scene import Scene
 from ..scene.paths import get_number, numeric_paths
-from ..stepping import state_from_joints
 from ..system import Params, System, build
-from .grid import Grid, grid_of, samples_of, smooth
+from .grid import Grid, grid_of, samples_of, sensor_sd
 from .model import RecordingSpec, Study
+from .plan import planned
 from .recording import Recording
-
-_DEFAULT_SD = {"joint_position": 1e-3, "joint_rate": 1e-2, "body_pose": 1e-3, "point_position": 1e-3}
-
-
-@compiled
-def _placed(model: Multibody, rest: dict[str, Any], q: dict[str, Array], v: dict[str, Array], steps: int) -> BodyState:
-    """States of all steps from the coordinates and rates of some joints; the others rest where the scene has them."""
-
-    def place(q: dict[str, Any], v: dict[str, Any]) -> BodyState:
-        joints = {name: {"position": q[name], "rate": v[name]} for name in q}
-        state = state_from_joints(model.system, model.params, {**rest, **joints})
-        return model.body_state(state, model.params.com)
-
-    return jax.vmap(place, axis_size=steps)(q, v)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +43,7 @@ class Setup:
         """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
         found = []
         for recording, grid in zip(self.recordings, self.grids, strict=True):
-            x, measured = self.plan(recording, grid)
+            x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
             none = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.friction_axes)))
             found.append((Path(x, *none), measured))
@@ -78,30 +61,6 @@ class Setup:
             gains = stiff_gains(stage.model.following(measured), all_z, stage.noise, ahead)
             paths.append(follow(stage.model, all_z, stage.noise, Plan(ahead, path.w, gains), samples.u, path.hint[0]))
         return Iterate(z, tuple(own for _ in paths), tuple(paths))
-
-    def plan(self, recording: Recording, grid: Grid) -> tuple[BodyState, tuple[bool, ...]]:
-        """States assembled from smoothed joint readings, and which axes they measure."""
-        position: dict[str, np.ndarray] = {}
-        rate: dict[str, np.ndarray] = {}
-        names = self.system.axis_names()
-        for sensor_name in self.sensors:
-            sensor = self.system.sensors[self.system.sensor_index(sensor_name)]
-            if sensor.type == "joint_position" and np.isfinite(recording.sensors[sensor_name]).any():
-                offset = float(self.params.offset[self.system.sensor_index(sensor_name), 0])
-                value, speed = smooth(grid.times[:-1], recording.time, recording.sensors[sensor_name][:, 0] - offset)
-                position[names[sensor.target]], rate[names[sensor.target]] = value, speed
-        measured = tuple(name in position for name in names)
-        rest = {
-            name: {"position": start.position, "rate": start.rate}
-            for name, start in self.scene.initial.items()
-            if name not in position
-        }
-
-        def one(begin: int, end: int) -> BodyState:
-            q, v = ({name: value[begin:end] for name, value in kind.items()} for kind in (position, rate))
-            return _placed(self.model, rest, q, v, end - begin)
-
-        return joined(blocks.mapped(one, *zip(*blocks.spans(grid.steps), strict=True))), measured
 
 
 def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:
@@ -192,13 +151,6 @@ def own_offsets(specs: list[RecordingSpec], system: System) -> ParameterMap:
         for suffix in suffixes:
             free.append(Free(f"sensors.{sensor}.offset{suffix}", 0.0, transform="identity", prior_sd=sd))
     return ParameterMap(system, tuple(free))
-
-
-def sensor_sd(scene: Scene, name: str) -> float:
-    """Standard deviation of a sensor: the scene's, or a default of its kind."""
-    sensor = scene.sensors[name]
-    sd = getattr(sensor, "sd", None)
-    return float(sd) if sd else _DEFAULT_SD[sensor.type]
 
 
 def _with_all_sensors(recording: Recording, sensors: tuple[str, ...], system: System) -> Recording:
