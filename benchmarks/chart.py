@@ -56,7 +56,7 @@ def _panel(name: str, label: str, points: Sequence[Point], nominal: float | None
         held = max(-reach, min(reach, deviation))
         return TOP + (bottom - TOP) * (reach - held) / (2 * reach)
 
-    parts = [_text(10, TOP - 8, name, weight="600")]
+    parts = [_text(10, TOP - 8, name, size=11 if len(name) < 34 else 10, weight="600")]
     count = round(reach / step)
     for k in range(-count, count + 1):
         y = at_y(k * step)

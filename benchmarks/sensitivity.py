@@ -18,6 +18,7 @@ from .chart import Point, chart
 from .measure import ROOT, Row
 
 FIGURES = ROOT / "docs/figures"
+RECORDINGS = {"synthetic": "synthetic recording", "real": "real recordings"}
 SECONDS = 6.0  # of the demo's recording, to save time
 DENSITIES = {"synthetic": (1e-6, 10**-5.5, 1e-5, 10**-4.5, 1e-4), "real": (1e-4, 10**-3.5, 1e-3, 10**-2.5, 1e-2)}
 COMPLIANCES = (1e-7, 10**-6.5, 1e-6, 10**-5.5, 1e-5)
@@ -134,7 +135,7 @@ def _sweep(
             line: Row = {"case": case_name, "setting": setting, "over reference": point.ratio, "sd": point.sd}
             rows.append(line | {"status": estimate.status})
     against = "the truth" if case.truth else "the nominal estimate"
-    text = chart(f"Deviation from {against}, {case.name} recording: {title}", label, panels, nominal)
+    text = chart(f"Deviation from {against}, {RECORDINGS[case.name]}: {title}", label, panels, nominal)
     FIGURES.mkdir(parents=True, exist_ok=True)
     (FIGURES / f"sensitivity_{case.name}_{name}.svg").write_text(text, encoding="utf-8")
     return rows

@@ -50,6 +50,7 @@ from .recording import (
     replan,
     stiff_gains,
 )
+from .sweeps import Filtered
 
 _LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
 _ROUGH = 0.01  # relative decrease that ends what is iterated only roughly: stages, and the rounds of noise levels
@@ -213,22 +214,21 @@ class Estimator:
         items = list(zip(linear.parts if linear else [None] * len(it.paths), self._recordings(it), strict=True))
         return it._replace(paths=tuple(self._each(one, items)))
 
-    def preparations(self, stage: Stage, path: Path) -> list[Callable[[], None]]:
-        """Calls that compile what `run` will call, none waiting for another, the longest first.
-
-        `path`: what has the form of the first recording's.
+    def preparations(self, stage: Stage, path: Path) -> tuple[list[Callable[[], None]], Linearised, Filtered]:
+        """Calls that compile what `run` will call, none waiting for another, the longest first; and arrays of the form
+        that a block's sweeps have. `path` has the form of the first recording's.
         """
         p, s = self.problem, self.settings
         count, samples, noise = len(p.z0), p.samples[0], self.noise(stage)
         z = np.concatenate([p.z0, np.zeros(len(p.own_weight))])
-        calls, lin, _ = recording.preparations(stage.model, z, noise, path, samples, self._steady(stage))
+        calls, lin, f = recording.preparations(stage.model, z, noise, path, samples, self._steady(stage))
         if count:
             calls.append(functools.partial(box_step.prepare, np.eye(count), p.z0, p.lower, p.upper, np.asarray(1.0)))
         if s.process or s.sensors:
             seen = np.zeros(samples.y.shape[-1])
             evidence = Evidence([at_present(lin)], path.w, np.eye(stage.model.tangent_size), seen)
             calls.append(levels.preparation(evidence, s.process, s.sensors, noise.process.size))
-        return calls
+        return calls, lin, f
 
     # --- the iteration
 

@@ -17,6 +17,7 @@ from ..estimation import problem as estimation
 from ..estimation.problem import Fit, Iterate
 from ..estimation.residual_form import ResidualEstimator
 from ..estimation.simulator_form import Estimator
+from ..estimation.uncertainty import preparations
 from ..models.parameters import values_and_sd
 from .checkpoint import load_iterate
 from .model import Study
@@ -78,8 +79,8 @@ class Solver:
         plans = setup.plans()
         if self.study.estimator.form == "residual":
             return setup.start(plans)
-        calls = estimator.preparations(setup.stages[0], plans[0][0])
-        tasks: list[Callable[[], Any]] = [lambda: setup.start(plans), *calls]
+        calls, lin, f = estimator.preparations(setup.stages[0], plans[0][0])
+        tasks: list[Callable[[], Any]] = [lambda: setup.start(plans), *calls, *preparations(lin, f)]
         return concurrently(tasks)[0]
 
     def _solve(self, estimator: Estimator, setup: Setup, start: Iterate | None = None) -> Fit:
