@@ -90,6 +90,15 @@ class _Linear(NamedTuple):
     q: float
 
 
+class _Trial(NamedTuple):
+    """An iterate with what decides about it. Most are accepted, and trajectories are linearised while simulated."""
+
+    iterate: Iterate
+    cost: float
+    noise_change: float  # what its noise costs less what its effect would have cost under the old parameters
+    linear: _Linear
+
+
 class Estimator:
     """The iteration of one stage after the other. Keeps the last iterate and its stage: it can be interrupted.
 
@@ -158,18 +167,24 @@ class Estimator:
     def _part(
         self, stage: Stage, noise: Noise, z: AnyArray, path: Path, samples: Samples, *, steady: bool = False
     ) -> Part:
-        return self._swept(stage, z, path, linearised(stage.model, z, noise, path, samples, steady))
+        return self._swept(stage, z, path, linearised(stage.model, z, noise, path, samples, steady))[0]
 
-    def _swept(self, stage: Stage, z: AnyArray, path: Path, lin: list[Linearised]) -> Part:
+    def _swept(
+        self, stage: Stage, z: AnyArray, path: Path, lin: list[Linearised], *beside: Callable[[], float]
+    ) -> tuple[Part, list[float]]:
         x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
         _, P0, Y0 = first_state(stage.model, z, x0, np.asarray(self.problem.initial_sd))
-        return self._filtered(lin, path.w, Y0, P0)
+        return self._filtered(lin, path.w, Y0, P0, *beside)
 
     @staticmethod
-    def _filtered(lin: list[Linearised], w: AnyArray, Y0: AnyArray, P0: AnyArray) -> Part:
-        sweeps: list[Any] = concurrently([lambda: filtered(lin, w, Y0, P0), lambda: gains_of(lin)])
-        (f, reduced), gains = sweeps
-        return Part(lin, Y0, P0, f, gains, *reduced)
+    def _filtered(
+        lin: list[Linearised], w: AnyArray, Y0: AnyArray, P0: AnyArray, *beside: Callable[[], float]
+    ) -> tuple[Part, list[float]]:
+        """A recording filtered; what else is to be found out is found out beside that, on another core."""
+        tasks = [lambda: filtered(lin, w, Y0, P0), lambda: (gains_of(lin), [task() for task in beside])]
+        sweeps: list[Any] = concurrently(tasks)
+        (f, reduced), (gains, found) = sweeps
+        return Part(lin, Y0, P0, f, gains, *reduced), found
 
     def _own_step(self, part: Part, own: AnyArray, dz: np.ndarray) -> np.ndarray:
         if not own.shape[0]:
@@ -178,26 +193,33 @@ class Estimator:
         rhs = np.asarray(part.g)[p:] - weight * np.asarray(own) - N[p:, :p] @ np.asarray(dz)
         return np.linalg.solve(N[p:, p:] + np.diag(weight), rhs)
 
-    def _try(
-        self, stage: Stage, it: Iterate, linear: _Linear, dz: np.ndarray, alpha: float, steady: bool
-    ) -> tuple[Iterate, float, _Linear]:
-        """The iterate that a fraction alpha of a step leads to, its cost, and its own linear problem (most steps are
-        accepted, and the trajectory is linearised while it is simulated).
-        """
+    def _try(self, stage: Stage, it: Iterate, linear: _Linear, dz: np.ndarray, alpha: float, steady: bool) -> _Trial:
+        """What a fraction alpha of a step leads to."""
         noise = self.noise(stage)
 
-        def one(own: AnyArray, part: Part, recording: tuple[AnyArray, Path, Samples]) -> tuple[AnyArray, Path, Part]:
-            z, path, samples = recording
+        def one(own: AnyArray, part: Part, recording: tuple[AnyArray, Path, Samples]):
+            now, path, samples = recording
             step = np.concatenate([dz, self._own_step(part, own, dz)])
             plan = replan(stage.model, path, part.lin, part.f, part.gains, step, alpha)
-            z = z + alpha * step
+            z = now + alpha * step
             path, lin = follow_and_linearise(stage.model, z, noise, plan, path.hint[0], samples, steady)
-            return z[dz.shape[0] :], path, self._swept(stage, z, path, lin)
+
+            def cost() -> float:
+                return cost_of(stage.model, z, noise, path, samples)
+
+            def noise_change() -> float:
+                # the old parameters, but for the recording's own: those are offsets
+                old = np.concatenate([now[: dz.shape[0]], z[dz.shape[0] :]])
+                return float(np.sum(np.asarray(path.w) ** 2)) / 2 - noise_cost(stage.model, old, path, z)
+
+            part, found = self._swept(stage, z, path, lin, cost, *([noise_change] if steady else []))
+            return z[dz.shape[0] :], path, part, *np.append(found, 0.0)[:2]
 
         items = list(zip(it.own, linear.parts, self._recordings(it), strict=True))
-        owns, paths, parts = zip(*self._each(one, items), strict=True)
+        owns, paths, parts, costs, changes = zip(*self._each(one, items), strict=True)
         new = Iterate(np.asarray(it.z) + alpha * dz, owns, paths)
-        return new, self.cost(stage, new), self._reduced(new, list(parts))
+        cost = self._prior(new) + float(sum(costs))
+        return _Trial(new, cost, float(sum(changes)), self._reduced(new, list(parts)))
 
     def retrack(self, stage: Stage, it: Iterate, linear: _Linear | None = None) -> Iterate:
         """The states of an iterate as a trajectory of another stage's simulator, under the feedback that its linear
@@ -316,10 +338,8 @@ class Estimator:
             if promised < (_ROUGH if rough else s.tolerance) * abs(cost):
                 return it, linear, ESTIMATE_RESULTS.successful
             self._used += 1
-            new, new_cost, ahead = self._try(stage, it, linear, d, alpha, steady)
-            gain = cost - new_cost
-            if steady and np.isfinite(new_cost):
-                gain += self._noise_changed(stage, it, new)
+            new, new_cost, noise_change, ahead = self._try(stage, it, linear, d, alpha, steady)
+            gain = cost - new_cost + noise_change
             if full and np.isfinite(new_cost):
                 gain += self._log_determinant(linear) - self._log_determinant(ahead)
             accepted = np.isfinite(gain) and gain >= 0
@@ -356,7 +376,7 @@ class Estimator:
 
         def one(part: Part, path: Path) -> Part:
             lin = at_levels(part.lin, process, sensor)
-            return self._filtered(lin, path.w, part.Y0, part.P0)
+            return self._filtered(lin, path.w, part.Y0, part.P0)[0]
 
         parts = self._each(one, list(zip(linear.parts, it.paths, strict=True)))
         return it, self._reduced(it, parts), True
@@ -397,16 +417,6 @@ class Estimator:
                 return np.zeros(count)
         eye = np.eye(count)
         return (ahead(eye) - ahead(-eye)) / (2 * _DIFFERENCE)
-
-    def _noise_changed(self, stage: Stage, old: Iterate, new: Iterate) -> float:
-        """What the noise of an iterate costs now less what its effect would have cost under the old parameters."""
-
-        def one(own: Array, recording: tuple[Array, Path, Samples]) -> float:
-            z, path, _ = recording
-            now = float(np.sum(np.asarray(path.w) ** 2)) / 2
-            return now - noise_cost(stage.model, np.concatenate([old.z, own]), path, z)
-
-        return sum(self._each(one, list(zip(old.own, self._recordings(new), strict=True))))
 
     def _log_determinant(self, linear: _Linear) -> float:
         if self.settings.marginal:
