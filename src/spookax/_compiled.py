@@ -12,8 +12,8 @@ import numpy as np
 T = TypeVar("T")
 
 # A step is thousands of operations on tiny arrays. On a CPU, compiling one fusion at a time by the newer emitters takes
-# twice as long as the elder ones and the result is no faster. A library call or a team of threads for a product of
-# 3 by 3 matrices costs more than the product: without them the linearisation takes half the time (`benchmarks/`).
+# twice as long as the elder ones and the result is no faster (`benchmarks/`). A library call or a team of threads for a
+# product of 3 by 3 matrices costs more than the product: both are switched off.
 _OPTIONS: dict[str, Any] = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_backend_optimization_level": 1,

@@ -9,6 +9,7 @@ import yaml
 import spookax as sx
 from spookax.math import rotation
 from spookax.scene import Scene
+from spookax.study.output import as_read
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -45,6 +46,16 @@ def motion():
     assert np.max(np.abs(np.diff(turns[:, 0]))) > 6
     pose = np.column_stack([np.zeros((STEPS, 3)), turns])
     return u, {"camera": pose, "marker": R @ np.array(TIP), "gyro": rate[:STEPS, None]}
+
+
+def test_a_rotation_vector_is_compared_with_the_nearer_of_its_two():
+    """On both sides of half a turn; a missing reading and no rotation leave it as it is."""
+    measured = np.array([[1.0, 2, 3, np.pi - 0.01, 0, 0], [1, 2, 3, 0.5, 0, 0], [np.nan] * 6, [0.0] * 6])
+    predicted = np.array([[1.0, 2, 3, 0.02 - np.pi, 0, 0], [1, 2, 3, 0.4, 0, 0], [1, 2, 3, -3, 0, 0], [0.0] * 6])
+    wanted = predicted.copy()
+    wanted[0, 3] = np.pi + 0.02
+    np.testing.assert_allclose(as_read(measured, predicted), wanted, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(as_read(measured[:, :1], predicted[:, :1]), predicted[:, :1])
 
 
 def test_each_kind_alone_in_its_recording(tmp_path, rng, motion):

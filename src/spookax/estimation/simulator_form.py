@@ -208,12 +208,12 @@ class Estimator:
                 return cost_of(stage.model, z, noise, path, samples)
 
             def noise_change() -> float:
-                # the old parameters, but for the recording's own: those are offsets
-                old = np.concatenate([now[: dz.shape[0]], z[dz.shape[0] :]])
-                return float(np.sum(np.asarray(path.w) ** 2)) / 2 - noise_cost(stage.model, old, path, z)
+                if not steady:
+                    return 0.0
+                return float(np.sum(np.asarray(path.w) ** 2)) / 2 - noise_cost(stage.model, now, path, z)
 
-            part, found = self._swept(stage, z, path, lin, cost, *([noise_change] if steady else []))
-            return z[dz.shape[0] :], path, part, *np.append(found, 0.0)[:2]
+            part, (here, change) = self._swept(stage, z, path, lin, cost, noise_change)
+            return z[dz.shape[0] :], path, part, here, change
 
         items = list(zip(it.own, linear.parts, self._recordings(it), strict=True))
         owns, paths, parts, costs, changes = zip(*self._each(one, items), strict=True)

@@ -47,6 +47,19 @@ def open_loop(model: Multibody, z: np.ndarray, noise: Noise, x0: Any, samples: S
     return follow(model, z, noise, plan, samples.u, np.zeros(len(model.system.friction_axes)))
 
 
+def as_read(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """Predicted readings of a sensor; the rotation vector of a pose as the one of its two that is nearer to what was
+    read: at half a turn it jumps from one to the other.
+    """
+    if predicted.shape[1] != 6:
+        return predicted
+    turn = predicted[:, 3:]
+    angle = np.linalg.norm(turn, axis=1, keepdims=True)
+    other = turn * (1 - 2 * np.pi / np.where(angle > 0, angle, np.inf))
+    distance, other_distance = (np.linalg.norm(measured[:, 3:] - a, axis=1) for a in (turn, other))
+    return np.column_stack([predicted[:, :3], np.where((other_distance < distance)[:, None], other, turn)])
+
+
 def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The `runs` of estimate.json and the arrays of states.npz, of a fit that ended in a stage."""
     runs: dict[str, Any] = {}
@@ -76,14 +89,15 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
             measured = recording.sensors[sensor]
             if not np.isfinite(measured).any():
                 continue
+            along, ahead = (as_read(measured, predicted[:, part]) for predicted in (estimated, simulated))
             states[f"{name}/measured/{sensor}"] = measured
-            states[f"{name}/estimated/{sensor}"] = estimated[:, part]
-            states[f"{name}/open_loop/{sensor}"] = simulated[:, part]
+            states[f"{name}/estimated/{sensor}"] = along
+            states[f"{name}/open_loop/{sensor}"] = ahead
             states[f"{name}/innovation/{sensor}"] = np.where(np.isfinite(measured), innovations[:, part], np.nan)
-            error = np.sqrt(np.nanmean((measured - simulated[:, part]) ** 2))
+            error = np.sqrt(np.nanmean((measured - ahead) ** 2))
             signals[sensor] = {
                 "unit": ", ".join(recording.sensor_units.get(sensor, ("",))),
-                "rms": float(np.sqrt(np.nanmean((measured - estimated[:, part]) ** 2))),
+                "rms": float(np.sqrt(np.nanmean((measured - along) ** 2))),
                 "rms_open_loop": float(error),
                 "nrmse_open_loop": float(error / np.nanstd(measured)),
             }

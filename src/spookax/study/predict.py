@@ -12,7 +12,7 @@ from ..protocol import Noise
 from ..scene import Scene, read_scene
 from .estimate import Estimate
 from .model import RecordingSpec, Study
-from .output import open_loop, predictions
+from .output import as_read, open_loop, predictions
 from .recording import Recording
 from .setup import Setup, set_up
 
@@ -70,7 +70,8 @@ def predict_open_loop(
     for sensor in whole.sensors:
         size = whole.system.sensors[whole.system.sensor_index(sensor)].size
         measured = recording.sensors[sensor]
-        rms = float(np.sqrt(np.nanmean((measured - simulated[:, column : column + size]) ** 2)))
+        predicted = as_read(measured, simulated[:, column : column + size])
+        rms = float(np.sqrt(np.nanmean((measured - predicted) ** 2)))
         errors[sensor] = {"rms": rms, "nrmse": rms / float(np.nanstd(measured))}
         column += size
     return errors
