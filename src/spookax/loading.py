@@ -11,10 +11,10 @@ import numpy as np
 
 from ._typing import Array
 from .constraints import axes, frames
-from .constraints.assemble import joint_rows, velocity
-from .constraints.joints import TRANSLATION_ROWS
+from .constraints.assemble import axis_motion, joint_rows, velocity
 from .scene import Scene, SceneError, read_scene
 from .scene.explain import Finding, Loc
+from .scene.kinds import KINDS
 from .scene.located import Located, load_located
 from .stepping import state_from_joints
 from .stepping.start import assembly_error
@@ -55,9 +55,10 @@ def load(scene: str | os.PathLike[str] | Scene, constraints: tuple[Any, ...] = (
     given = {
         name: {"position": jnp.asarray(x.position), "rate": jnp.asarray(x.rate)} for name, x in scene.initial.items()
     }
-    state, gaps, rows_gap, rates = _assemble(system, params, given)
+    state, (gaps, coupled), rows_gap, rates = _assemble(system, params, given)
     tolerance = _TOLERANCE[params.mass.dtype.itemsize]
     found = list(_open_loops(system, [np.abs(np.asarray(gap)) for gap in gaps], tolerance))
+    found += _missed_couplings(system, [np.asarray(gap) for gap in coupled], tolerance)
     if not found and float(rows_gap) > tolerance:
         found = [Finding(("rows",), None, f"a row of your own is violated by {float(rows_gap):.3g}", _CURE)]
     if not found:
@@ -75,14 +76,24 @@ _CURE = (
 
 @eqx.filter_jit
 def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]):
-    """State; violation of every joint and the largest of anything [m or rad]; rates of the axes."""
+    """State; violation of every joint and coupling, the largest of anything [m or rad]; rates of the axes."""
     state = state_from_joints(system, params, given)
     kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))
     gaps, _ = joint_rows(system, kin)
-    rates: Array = jnp.zeros(0, dtype=state.r.dtype)
-    if system.axes:
-        rates = axes.rates(system, *axes.rate_rows(system, kin), velocity(state))
-    return state, gaps, assembly_error(system, params, state), rates
+    b_A, b_B, rates, position = axis_motion(system, kin, state.near, velocity(state))
+    coupled, _ = axes.coupling_rows(system, params, b_A, b_B, position)
+    return state, (gaps, coupled), assembly_error(system, params, state), rates
+
+
+def _missed_couplings(system: System, gaps: list[np.ndarray], tolerance: float) -> Iterator[Finding]:
+    """One finding per coupling (or screw) whose axes do not stand as it says."""
+    for coupling, gap in zip(system.couplings, gaps, strict=True):
+        if not float(np.max(np.abs(gap))) <= tolerance:
+            section, name, _ = coupling.path.split(".")
+            unit = "rad" if system.axes[coupling.driven].rotational else "m"
+            message = f"cannot be met at t = 0: {float(gap[0]):.3g} {unit} remain"
+            cure = "Give one of the coupled joints a position under `initial`, or positions that fit together."
+            yield Finding((section, name), None, message, cure)
 
 
 def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Iterator[Finding]:
@@ -93,7 +104,7 @@ def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Ite
         loop = _loop(system, closing)
         apart = {"m": 0.0, "rad": 0.0}
         for j in loop:
-            is_length = np.array(TRANSLATION_ROWS[system.joints[j].type], dtype=bool)
+            is_length = np.array(KINDS[system.joints[j].type].lengths, dtype=bool)
             for unit, part in (("m", gaps[j][is_length]), ("rad", gaps[j][~is_length])):
                 # a NaN counts as open
                 apart[unit] = max(apart[unit], float(np.max(np.nan_to_num(part, nan=np.inf), initial=0.0)))

@@ -13,13 +13,15 @@ import numpy as np
 from spookax._results import STEP_RESULTS
 from spookax.constraints import prepare
 from spookax.scene import Scene
+from spookax.scene.kinds import KINDS, free_axes
 from spookax.scene.model import Regularisation
 from spookax.stepping import Trajectory, half_kick_back, rollout, state_from_joints, step
 from spookax.system import Params, State, System, build
 
 STEPS = 2400
-JOINT_TYPES = ("fixed", "hinge", "prismatic", "ball")  # every joint; a new one is tested by adding it here
-AXIS_TYPES = ("hinge", "prismatic")  # those with a single free coordinate
+JOINT_TYPES = tuple(KINDS)  # every joint: a new one is tested by being there
+AXES = {path: kind for path, kind, _ in free_axes({kind: kind for kind in KINDS})}  # axis of `pairs` -> type
+NEEDED = {"distance": {"length": 0.4}, "screw": {"pitch": 0.3}}  # keys that a type cannot do without
 
 # XLA without its slow passes: a third of the time to compile, twice that to run, the same numbers to rounding.
 compiled = functools.partial(
@@ -52,7 +54,8 @@ def engine_states(system: System, params: Params, state: State) -> State:
     return jax.tree.map(np.asarray, _engine_states(system, params, state))
 
 
-def _scene(step: float, gravity, **parts) -> tuple[System, Params]:
+def mechanism(step: float, gravity, **parts) -> tuple[System, Params]:
+    """A mechanism from the parts of a scene, regularisation among them."""
     regularisation = {k: parts.pop(k) for k in list(parts) if k in Regularisation.model_fields}
     return build(Scene(spookax=1, step=step, gravity=gravity, regularisation=regularisation, **parts))
 
@@ -62,7 +65,7 @@ DOWN = (0.0, 0.0, -9.81)
 
 def pendulum(step: float = 0.005, *, lever=0.5, mass=1.0, inertia=0.1, **options) -> tuple[System, Params]:
     """A free pendulum about y: angle 0 hangs, no friction row, no motor."""
-    return _scene(
+    return mechanism(
         step,
         DOWN,
         bodies={"bob": {"mass": mass, "com": (0, 0, -lever), "inertia": (inertia,) * 3}},
@@ -71,16 +74,19 @@ def pendulum(step: float = 0.005, *, lever=0.5, mass=1.0, inertia=0.1, **options
     )
 
 
+BENCH = ("hinge", "prismatic")  # the axes of `bench`
+
+
 def bench(
     step: float = 0.005, *, gravity=(0, 0, 0), hinge=None, prismatic=None, rotor=None, cart=None, motor=None, **options
 ) -> tuple[System, Params]:
-    """One axis of each type, each with a motor and dry friction: a rotor about y and a cart along x.
+    """An axis that turns and one that slides, each with a motor and dry friction: a rotor about y, a cart along x.
 
     `hinge`, `prismatic`: keys of the joints, called by their type; `rotor`, `cart`: of the bodies; `motor`: of both
     motors.
     """
     friction = {"coulomb": 1.0}
-    return _scene(
+    return mechanism(
         step,
         gravity,
         bodies={
@@ -100,12 +106,37 @@ def bench(
     )
 
 
+J_RACK, M_RACK, PITCH = 0.2, 2.0, 3.0  # of every body of `rack` [kg m^2, kg]; of its screw [m]
+
+
+def rack(step: float = 0.005, *, along=None, **options) -> tuple[System, Params]:
+    """Every type of joint between the world and a body of its own, without gravity, a motor on every axis.
+
+    `along`: friction, spring and armature of every axis.
+    """
+    joints: dict[str, dict] = {}
+    for kind in KINDS:
+        names = [axis.name for axis in KINDS[kind].axes]
+        joints[kind] = NEEDED.get(kind, {}) | {"type": kind, "child": f"{kind}_body"}
+        joints[kind] |= {"pitch": PITCH} if kind == "screw" else {}
+        joints[kind] |= (along or {}) if "" in names else {}
+        joints[kind] |= {"axes": {name: along or {} for name in names if name}} if any(names) else {}
+    return mechanism(
+        step,
+        (0, 0, 0),
+        bodies={f"{kind}_body": {"mass": M_RACK, "inertia": (J_RACK,) * 3} for kind in KINDS},
+        joints=joints,
+        motors={name.replace(".", "_"): {"type": "torque", "joint": name} for name in AXES},
+        **options,
+    )
+
+
 ARM = {"J": 1.1e-3 + 0.3 * 0.1**2, "L": 0.2, "m": 0.1, "l": 0.15, "Jx": 8e-4, "Jy": 7e-4, "Jz": 1e-4}
 
 
 def furuta(step: float = 0.005, *, shoulder=None, elbow=None, **options) -> tuple[System, Params]:
     """A rotary pendulum: arm about z with a motor, pendulum about the arm's x axis; friction as given."""
-    return _scene(
+    return mechanism(
         step,
         options.pop("gravity", DOWN),
         bodies={
@@ -142,20 +173,22 @@ def pairs(step: float = 0.005, gravity=(0, 0, 0)) -> tuple[System, Params]:
             "inertia": {"xx": 0.02, "yy": 0.03, "zz": 0.025, "xy": 0.002, "xz": -0.001, "yz": 0.003},
         }
         bodies[f"{kind}_b"] = {"mass": 0.7, "com": (0, 0, 0.1), "inertia": (0.01, 0.02, 0.015)}
-        joints[kind] = {
+        joints[kind] = NEEDED.get(kind, {}) | {
             "type": kind,
             "parent": f"{kind}_a",
             "child": f"{kind}_b",
             "at": (0.2, 0.1, 0.3),
             "child_at": (-0.1, 0.05, -0.2),
             "rotation": (0.3, -0.4, 0.5),
-        } | ({"axis": (1, 2, -0.5)} if kind in AXIS_TYPES else {})
-    return _scene(step, gravity, bodies=bodies, joints=joints)
+        }
+        joints[kind] |= {"axis": (1, 2, -0.5)} if "axis" in KINDS[kind].keys else {}
+        joints[kind] |= {"x_axis": (2, -1, 0)} if "x_axis" in KINDS[kind].keys else {}
+    return mechanism(step, gravity, bodies=bodies, joints=joints)
 
 
 def tops(step: float, *, racket=(1e-2, 2e-2, 3e-2), top=(8e-4, 8e-4, 1e-3)) -> tuple[System, Params]:
     """A free body `racket`, and a heavy top 0.1 m above a ball joint; both fast."""
-    return _scene(
+    return mechanism(
         step,
         DOWN,
         bodies={

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from engine.mechanisms import AXIS_TYPES, bench, place, simulate
+from engine.mechanisms import BENCH, bench, place, simulate
 
 LEVEL = 1.0  # N m, N: of both axes of the bench
 INERTIA = {"hinge": 0.2, "prismatic": 2.0}  # kg m^2, kg
@@ -24,7 +24,7 @@ def test_a_stuck_joint_creeps_at_most_at_v_creep(v_creep, load):
     np.testing.assert_allclose(trajectory.friction[-1], both(-load), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("axis", AXIS_TYPES)
+@pytest.mark.parametrize("axis", BENCH)
 def test_a_load_just_above_the_level_slips(axis):
     """At 1.01 of the level the joint accelerates with what is left, exactly."""
     system, params = bench()
@@ -34,7 +34,7 @@ def test_a_load_just_above_the_level_slips(axis):
     np.testing.assert_allclose(np.abs(rate[1:]), expected, rtol=1e-8, atol=2e-6)
 
 
-@pytest.mark.parametrize("axis", AXIS_TYPES)
+@pytest.mark.parametrize("axis", BENCH)
 def test_a_released_joint_starts_and_stops_as_the_load_passes_the_level(axis):
     """Load up and down through the level: it holds until 0.5 s, slips, and is caught when the impulse above the
     level (0.05 N s by 1.5 s) is used up by the load below it: 0.025 N s by 2 s and the rest in 0.25 s more."""

@@ -1,8 +1,8 @@
-"""Motors, rotor inertia, springs and a tilted base, on an axis of each type, against closed forms."""
+"""Motors, rotor inertia, springs and a tilted base, on axes that turn and slide, against closed forms."""
 
 import numpy as np
 import pytest
-from engine.mechanisms import AXIS_TYPES, bench, place, simulate
+from engine.mechanisms import BENCH, bench, place, simulate
 
 from spookax.scene import Scene
 from spookax.system import build
@@ -17,7 +17,7 @@ def axes(step=0.005, *, joints=None, **options):
     return bench(step, hinge=joints, prismatic=joints, **options)
 
 
-@pytest.mark.parametrize("axis", AXIS_TYPES)
+@pytest.mark.parametrize("axis", BENCH)
 @pytest.mark.parametrize(("gain", "bias"), [(1.0, 0.0), (0.3, -0.5), (-2.0, 0.1)])
 def test_a_torque_motor_accelerates_by_its_torque_over_the_inertia(axis, gain, bias):
     """(gain u + bias) / J from the first instant on."""
@@ -48,7 +48,7 @@ def test_a_motor_pushes_back_on_its_parent():
         np.testing.assert_allclose(J_1 * trajectory.w[:, 0] + J_2 * trajectory.w[:, 1], 0.0, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("axis", AXIS_TYPES)
+@pytest.mark.parametrize("axis", BENCH)
 def test_rotor_inertia_slows_the_acceleration(axis):
     """By J / (J + J_r)."""
     rates = []
@@ -59,7 +59,7 @@ def test_rotor_inertia_slows_the_acceleration(axis):
     np.testing.assert_allclose(rates[1], ratio * rates[0], rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("axis", AXIS_TYPES)
+@pytest.mark.parametrize("axis", BENCH)
 @pytest.mark.parametrize("viscous", [0.0, 0.1])
 def test_a_dc_motor_runs_up_to_its_speed(axis, viscous):
     """K_t = 1.2, K_e = 1, R = 4 at u: K_t u / (K_t K_e + R c), or u / K_e without friction, with the time constant
@@ -77,7 +77,7 @@ def test_a_dc_motor_runs_up_to_its_speed(axis, viscous):
     np.testing.assert_allclose(rate, speed * (1 - np.exp(-trajectory.time / T)), rtol=0, atol=0.2 * speed * h / T)
 
 
-@pytest.mark.parametrize("axis", AXIS_TYPES)
+@pytest.mark.parametrize("axis", BENCH)
 def test_cogging_holds_at_its_own_period(axis):
     """F sin(phase) with phase = 3 q, or 6 pi q on a prismatic joint, pushes towards phase pi; against a motor's push u
     it rests at sin(phase) = -u / F, wherever on the joint it begins."""
@@ -99,7 +99,7 @@ def period(trajectory, axis, rest=0.0):
     return np.mean(np.diff(at))
 
 
-@pytest.mark.parametrize("axis", AXIS_TYPES)
+@pytest.mark.parametrize("axis", BENCH)
 def test_a_spring_swings_with_its_period(axis):
     """2 pi sqrt(J / k), lengthened by the warp of the implicit midpoint rule, tan(W / 2) = h omega / 2, and by
     nothing else: the spring neither damps nor drives."""

@@ -13,7 +13,7 @@ NUMBER = re.compile(r"^( *)(\w+): (-?[\d.]+(?:e-?\d+)?)$")
 KEY = re.compile(r"^( *(?:- )?)(\w+):(.*)$")
 
 # Keys that are names which the user chooses, under these sections.
-NAMED = ("bodies", "joints", "motors", "sensors", "initial", "rows")
+NAMED = ("couplings", "bodies", "joints", "motors", "sensors", "initial", "rows")
 
 
 def report(folder: Path, text: str):
@@ -43,7 +43,7 @@ def with_line(index: int, line: str) -> str:
 
 
 def numbers() -> list[int]:
-    return [index for index, line in enumerate(LINES) if NUMBER.match(line) and "ratio" not in line]
+    return [index for index, line in enumerate(LINES[: LINES.index("rows:")]) if NUMBER.match(line)]
 
 
 def keys() -> list[int]:
@@ -55,7 +55,8 @@ def keys() -> list[int]:
             continue
         indent = len(match[1])
         section = match[2] if indent == 0 else section
-        if section != "rows" and not (indent == 2 and section in NAMED):
+        of_an_axis = indent == 6 and LINES[index - 1] == "    axes:"
+        if section != "rows" and not (indent == 2 and section in NAMED) and not of_an_axis:
             found.append(index)
     return found
 
@@ -116,7 +117,21 @@ def test_nothing_where_a_number_belongs(tmp_path):
         assert problem.line == index + 1
 
 
-MAY_BE_NEGATIVE = ("xy", "xz", "yz", "rest", "gain", "bias", "offset", "position", "rate", "cos", "sin")
+MAY_BE_NEGATIVE = (
+    "xy",
+    "xz",
+    "yz",
+    "rest",
+    "pitch",
+    "ratio",
+    "gain",
+    "bias",
+    "offset",
+    "position",
+    "rate",
+    "cos",
+    "sin",
+)
 FORBIDDEN = [index for index in numbers() if LINES[index].split(":")[0].strip() not in MAY_BE_NEGATIVE]
 
 

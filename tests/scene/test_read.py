@@ -61,7 +61,21 @@ def test_every_key_arrives_where_it_belongs():
     assert (stribeck.excess, stribeck.speed, stribeck.exponent) == (0.005, 0.2, 1.5)
     assert (shoulder.spring.stiffness, shoulder.spring.rest, shoulder.armature) == (0.7, 0.3, 1e-4)
     assert (shoulder.relative_compliance, shoulder.relaxation_steps) == (1e-7, 1)
-    assert [joint.type for joint in scene.joints.values()] == ["hinge", "prismatic", "ball", "fixed"]
+    assert [joint.type for joint in scene.joints.values()] == [
+        *("hinge", "prismatic", "ball", "fixed"),
+        *("cylindrical", "universal", "screw", "distance"),
+    ]
+    shaft, gear = scene.joints["shaft"], scene.couplings["gear"]
+    assert (shaft.axes["slide"].friction.viscous, shaft.axes["slide"].armature, shaft.axes["turn"].armature) == (
+        0.3,
+        0.01,
+        0,
+    )
+    assert (scene.joints["jack"].pitch, scene.joints["rod"].length) == (-0.02, 0.7)
+    assert scene.joints["knuckle"].x_axis == (0, 1, 0)
+    assert (gear.driver, gear.driven, gear.ratio, gear.offset) == ("shoulder", "shaft.turn", -2.5, 0.1)
+    assert (gear.relative_compliance, gear.relaxation_steps) == (1e-5, 3)
+    assert scene.initial["shaft.turn"].position == 0.2
     drive, push = scene.motors["drive"], scene.motors["push"]
     assert drive.type == "dc"
     assert (drive.gain, drive.back_emf) == (0.05 / 2.5, 0.05 * 0.04 / 2.5)
@@ -100,6 +114,7 @@ def test_density_and_shapes_give_mass_com_and_inertia(tmp_path):
 # (lines under the sections of a scene, line, path, message, cure)
 BODY = "spookax: 1\nbodies:\n  a: {mass: 1, inertia: [1, 1, 1]}\n  b: {mass: 1, inertia: [1, 1, 1]}\n"
 JOINTS = BODY + "joints:\n  h: {type: hinge, child: a}\n  s: {type: ball, parent: a, child: b}\n"
+KINDS = BODY + "joints:\n"
 DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
 
 
@@ -175,7 +190,7 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
         ),
         (
             BODY + "joints:\n  j: {type: ball, child: a, friction: {viscous: 1}}\n",
-            *(6, "joints.j.friction", "a ball joint has no axis", "hinge or prismatic"),
+            *(6, "joints.j.friction", "a ball joint takes no `friction`", "hinge, prismatic"),
         ),
         (JOINTS + "motors:\n  m: {type: torque, joint: hh}\n", 9, "motors.m.joint", "no joint 'hh'", "`h`"),
         (JOINTS + "motors:\n  m: {type: torque, joint: s}\n", 9, "motors.m.joint", "ball joint", "hinge"),
@@ -201,7 +216,31 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
         ),
         (JOINTS + "sensors:\n  e: {type: joint_rate, joint: s}\n", 9, "sensors.e.joint", "ball", "hinge"),
         (JOINTS + "sensors:\n  e: {type: body_pose, body: q}\n", 9, "sensors.e.body", "no body", "`a`, `b`"),
-        (JOINTS + "initial:\n  q: {position: 1}\n", 9, "initial.q", "no joint 'q'", "`h`, `s`"),
+        (JOINTS + "initial:\n  q: {position: 1}\n", 9, "initial.q", "no joint 'q'", "`h`"),
+        (JOINTS + "initial:\n  s: {position: 1}\n", 9, "initial.s", "a ball joint", "with an axis"),
+        (JOINTS + "initial:\n  h.turn: {position: 1}\n", 9, "initial.h.turn", "is a hinge joint", "`h`"),
+        (KINDS + "  d: {type: distance, child: a}\n", 6, "joints.d.length", "is missing", "Add `length"),
+        (KINDS + "  d: {type: hinge, child: a, pitch: 1}\n", 6, "joints.d.pitch", "takes no `pitch`", "type screw"),
+        (
+            KINDS + "  c: {type: planar, child: a, axes: {z: {}}}\n",
+            *(6, "joints.c.axes.z", "no such axis", "`x`, `y`, `turn`"),
+        ),
+        (
+            KINDS + "  c: {type: universal, child: a, x_axis: [0, 1, 1]}\n",
+            *(6, "joints.c.x_axis", "perpendicular to `axis`", "across `axis`"),
+        ),
+        (
+            KINDS + "  c: {type: cylindrical, child: a}\nmotors:\n  m: {type: torque, joint: c}\n",
+            *(8, "motors.m.joint", "is a cylindrical joint", "`c.turn` or `c.slide`"),
+        ),
+        (
+            JOINTS + "couplings:\n  g: {driver: h, driven: h, ratio: 2}\n",
+            *(9, "couplings.g.driven", "coupled to itself", "two different"),
+        ),
+        (
+            JOINTS + "couplings:\n  g: {driver: h, driven: k, ratio: 2}\n",
+            *(9, "couplings.g.driven", "no joint 'k'", "`h`"),
+        ),
         (JOINTS + "initial:\n  s: {position: 1}\n", 9, "initial.s", "is a ball joint", "hinge"),
         (JOINTS + "rows:\n  r: {ratio: 2}\n", 9, "rows.r.type", "is missing", "registered name"),
     ],
@@ -219,7 +258,7 @@ def test_all_problems_are_in_one_report_in_the_order_of_the_file(tmp_path):
         ("step: 0.004", "step: -0.004"),
         ("mass: 1.5", "mas: 1.5"),
         ("zz: 2.5e-3", "zz: 2.5"),
-        ("parent: base", "parent: bass"),
+        ("parent: base\n    child: arm", "parent: bass\n    child: arm"),
         ("excess: 0.005", "excess: -0.005"),
         ("joint: slide\n    gain", "joint: wrist\n    gain"),
         ("sd: 0.1", "sd: .nan"),

@@ -401,8 +401,8 @@ def test_noise_that_the_form_cannot_use_is_refused(folder, estimator, expected):
          r"inputs\.drve: the scene has no motor 'drve'\. Did you mean `drive`"),
         (("recordings", 1, "sensors"), {"arm_encodr": "q"},
          r"no sensor 'arm_encodr'\. Did you mean `arm_encoder`"),
-        (("recordings", 0, "initial"), {"elbo": {}}, r"no joint 'elbo'\. Did you mean `elbow`"),
-        (("recordings", 0, "initial"), {"mount": {}}, r"initial\.mount: the joint 'mount' is not a hinge"),
+        (("recordings", 0, "initial"), {"elbo": {}}, r"no axis 'elbo'\. Did you mean `elbow`"),
+        (("recordings", 0, "initial"), {"mount": {}}, r"initial\.mount: the scene has no axis 'mount'"),
         (("recordings", 0, "sensors", "marker"), ["x", "y"], r"'marker' reads 3 numbers, got 2 columns"),
         (("recordings", 0, "sensors", "camera"), "x", r"'camera' reads 6 numbers, got 1 columns"),
         (("recordings", 0, "offsets"), {"marker": 0.1},
@@ -432,8 +432,8 @@ def test_what_the_scene_does_not_have_is_refused(folder, where, value, expected)
 @pytest.mark.parametrize(
     ("density", "expected"),
     [
-        ({"shoulder": 1e-3, "elbow": 1e-5}, r"density: the joint 'rail' has no density\. Add a line for 'rail'"),
-        ({"shoulder": 1.0, "elbow": 1.0, "rail": 1.0, "mount": 1.0}, r"no hinge or prismatic joint 'mount'"),
+        ({"shoulder": 1e-3, "elbow": 1e-5}, r"density: the axis 'rail' has no density\. Add a line for 'rail'"),
+        ({"shoulder": 1.0, "elbow": 1.0, "rail": 1.0, "mount": 1.0}, r"no axis 'mount'"),
     ],
 )
 def test_levels_of_their_own_are_for_every_joint_with_an_axis(folder, density, expected):

@@ -36,9 +36,9 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
     for i, motor in enumerate(scene.motors):
         columns[f"motors.{motor}.input [{inputs.units[motor]}]"] = held[:, i]
     for i, axis in enumerate(system.axes):
-        joint, unit = system.joints[axis.joint].name, "rad" if axis.rotational else "m"
-        columns[f"joints.{joint}.position [{unit}]"] = np.asarray(trajectory.position[:, i])
-        columns[f"joints.{joint}.rate [{unit}/s]"] = np.asarray(trajectory.rate[:, i])
+        unit = "rad" if axis.rotational else "m"
+        columns[f"joints.{axis.name}.position [{unit}]"] = np.asarray(trajectory.position[:, i])
+        columns[f"joints.{axis.name}.rate [{unit}/s]"] = np.asarray(trajectory.rate[:, i])
     dimensions = sensor_dimensions(scene)
     for sensor in system.sensors:
         read = np.asarray(readings(system, params, trajectory, sensor))

@@ -23,6 +23,7 @@ from .._typing import Array, Float, Scalar
 from ..math import rotation
 from ..math.block_sparse import inverse
 from ..math.product import matmul, matvec
+from ..scene.kinds import KINDS
 from ..system import Params, State, System
 from ..system.params import inertia_matrix
 from . import axes, custom, frames, gyro, joints
@@ -41,14 +42,14 @@ class Prepared(eqx.Module):
 
 
 class Rows(eqx.Module):
-    """One step as data (see the module's head). Impulses; `nodes` are joints, then user rows."""
+    """One step as data (see the module's head). Impulses; `nodes` are joints, couplings, user rows."""
 
     D: Float[Array, "bodies 6 6"]
     p: Float[Array, "bodies 6"]
     kappa: Float[Array, " axes"]
     b_A: Float[Array, "axes 6"]
     b_B: Float[Array, "axes 6"]
-    G: tuple[tuple[Float[Array, "rows 6"], ...], ...]  # per node, per body of the node
+    G: tuple[tuple[Float[Array, "rows 6"], ...], ...]  # per node, per body of it
     sigma: tuple[Float[Array, " rows"], ...]
     a: tuple[Float[Array, " rows"], ...]
     bound: Float[Array, " friction"]  # F = h f [N m s or N s]
@@ -83,7 +84,7 @@ def prepare(system: System, params: Params) -> Prepared:
         lever = jnp.sum(geometry.s_A[j] ** 2) * inverse_J[A] + jnp.sum(geometry.s_B[j] ** 2) * inverse_J[B]
         length = inverse_mass[A] + inverse_mass[B] + 2 / 9 * lever
         angle = (inverse_J[A] + inverse_J[B]) / 3
-        is_length = jnp.array(joints.TRANSLATION_ROWS[joint.type])
+        is_length = jnp.array(KINDS[joint.type].lengths)
         sigma.append(params.relative_compliance[j] * jnp.where(is_length, length, angle))
     damping = params.viscous
     for m, motor in enumerate(system.motors):
@@ -123,10 +124,8 @@ def scatter(
 ) -> Float[Array, "bodies 6"]:
     """Impulses b^T amount on the bodies."""
     out = jnp.zeros((system.num_bodies + 1, 6), dtype=b_A.dtype)
-    nb = system.num_bodies
-    parents = np.array([system.joints[a.joint].parent for a in system.axes], dtype=int) % (nb + 1)
-    children = np.array([system.joints[a.joint].child for a in system.axes], dtype=int)
-    out = out.at[parents].add(b_A * amount[:, None]).at[children].add(b_B * amount[:, None])
+    parents, children = system.axis_ends()
+    out = out.at[parents % (system.num_bodies + 1)].add(b_A * amount[:, None]).at[children].add(b_B * amount[:, None])
     return out[:-1]
 
 
@@ -154,8 +153,9 @@ def joint_rows(system: System, kin: frames.Kinematics) -> tuple[list[Array], lis
 def node_bodies(system: System) -> tuple[tuple[int, ...], ...]:
     """Body numbers of every constraint node, in the order of its Jacobians (the world left out)."""
     of_joints = tuple((j.child,) if j.parent < 0 else (j.parent, j.child) for j in system.joints)
+    of_couplings = tuple(system.coupled_bodies(c) for c in system.couplings)
     of_rows = tuple(tuple(system.bodies.index(n) for n in c.bodies if n != "world") for c in system.constraints)
-    return of_joints + of_rows
+    return of_joints + of_couplings + of_rows
 
 
 def assemble(
@@ -179,6 +179,13 @@ def assemble(
         4 * prepared.gamma[j] / h * gaps[j] - prepared.gamma[j] * _speed(system, G[j], (joint.parent, joint.child), v)
         for j, joint in enumerate(system.joints)
     ]
+    b_A, b_B, rate, position = axis_motion(system, kin, state.near, v)
+    for c, (gap, jac) in enumerate(zip(*axes.coupling_rows(system, params, b_A, b_B, position), strict=True)):
+        index = system.coupled_bodies(system.couplings[c])
+        gamma = 1 / (1 + 4 * params.coupling_relaxation[c])
+        G.append(jac)
+        a.append(4 * gamma / h * gap - gamma * _speed(system, jac, index, v))
+        sigma.append(params.coupling_compliance[c] * _inverse_mass(params, prepared.J, jac, index))
     for c, row in enumerate(system.constraints):
         bias, jac = custom.linearise(row, poses_of(system, params, kin, row.bodies), params.rows[c], state.time)
         index = tuple(-1 if n == "world" else system.bodies.index(n) for n in row.bodies)
@@ -197,9 +204,6 @@ def assemble(
     kick = jnp.concatenate([params.mass[:, None] * (state.v + h * prepared.gravity), matvec(block, free)], axis=-1)
 
     if system.axes:
-        b_A, b_B = axes.rate_rows(system, kin)
-        rate = axes.rates(system, b_A, b_B, v)
-        position = axes.coordinates(system, kin, state.near)
         spring = h * h * params.stiffness / 4
         kappa = h * prepared.axis_damping + params.armature + spring
         push = (
@@ -210,11 +214,21 @@ def assemble(
         kick = kick + scatter(system, b_A, b_B, push)
         bound = h * dry_friction(system, params, rate)
     else:
-        b_A = b_B = jnp.zeros((0, 6), dtype=v.dtype)
-        kappa = bound = position = jnp.zeros(0, dtype=v.dtype)
+        kappa = bound = jnp.zeros(0, dtype=v.dtype)
     return Rows(
         D, -(kick + impulse), kappa, b_A, b_B, tuple(G), tuple(sigma), tuple(a), bound, params.v_creep, position
     )
+
+
+def axis_motion(
+    system: System, kin: frames.Kinematics, near: Float[Array, " axes"], v: Float[Array, "bodies 6"]
+) -> tuple[Float[Array, "axes 6"], Float[Array, "axes 6"], Float[Array, " axes"], Float[Array, " axes"]]:
+    """Rate rows, rates and unwrapped positions of all axes; empty for a mechanism without."""
+    if not system.axes:
+        rows, numbers = jnp.zeros((0, 6), dtype=v.dtype), jnp.zeros(0, dtype=v.dtype)
+        return rows, rows, numbers, numbers
+    b_A, b_B = axes.rate_rows(system, kin)
+    return b_A, b_B, axes.rates(system, b_A, b_B, v), axes.coordinates(system, kin, near)
 
 
 def _speed(system: System, jacobians: tuple[Array, ...], index: tuple[int, ...], v: Array) -> Array:

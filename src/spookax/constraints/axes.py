@@ -1,4 +1,11 @@
-"""The free coordinate of hinges and sliders: value, rate row. Springs, friction, motors and sensors read it."""
+"""The free coordinates of joints: value, rate row. Springs, friction, motors, couplings and sensors read them.
+
+Turns about n are read off the rotation between the joint frames, those of a universal joint off the direction of one
+side's axis in the other's frame (exact where the joint holds, and regular at every angle); slides are the distance of
+the joint points along a column of the parent's frame.
+"""
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -7,23 +14,50 @@ import numpy as np
 from .._typing import Array, Float
 from ..math import rotation
 from ..math.product import matvec
-from ..system import System
+from ..system import Params, System
 from .frames import Kinematics
 from .joints import JointFrames, take
 
 
-def _axis_frames(system: System, kin: Kinematics) -> tuple[JointFrames, np.ndarray]:
-    index = tuple(axis.joint for axis in system.axes)
-    rotational = np.array([axis.rotational for axis in system.axes])
-    return take(kin.joints, index), rotational
+def _axis_frames(system: System, kin: Kinematics) -> JointFrames:
+    return take(kin.joints, tuple(axis.joint for axis in system.axes))
+
+
+def _by_kind(system: System, values: dict[str, Callable[[], Array]]) -> Array:
+    """For every axis what its kind says; kinds that no axis has are not computed."""
+    present = [kind for kind in values if any(axis.kind == kind for axis in system.axes)]
+    out = values[present[0]]()
+    for kind in present[1:]:
+        pick = np.array([axis.kind == kind for axis in system.axes])
+        out = jnp.where(pick.reshape(-1, *(1,) * (out.ndim - 1)), values[kind](), out)
+    return out
+
+
+def _slide_columns(system: System, C: Float[Array, "axes 3 3"]) -> Float[Array, "axes 3"]:
+    """The column along which an axis slides."""
+    columns = np.array([axis.column for axis in system.axes])
+    return C[:, :, 2] if np.all(columns == 2) else C[np.arange(len(columns)), :, columns]
 
 
 def wrapped(system: System, kin: Kinematics) -> Float[Array, " axes"]:
     """Angle in (-pi, pi] or displacement [rad or m] of every axis."""
-    f, rotational = _axis_frames(system, kin)
-    angle = 2 * jnp.arctan2(f.rho[:, 3], f.rho[:, 0])
-    slide = jnp.sum(f.d * matvec(f.R_A, f.C_A[:, :, 2]), axis=1)
-    return jnp.where(rotational, angle, slide)
+    f = _axis_frames(system, kin)
+
+    def turn() -> Array:
+        return 2 * jnp.arctan2(f.rho[:, 3], f.rho[:, 0])
+
+    def slide() -> Array:
+        return jnp.sum(f.d * matvec(f.R_A, _slide_columns(system, f.C_A)), axis=1)
+
+    def first() -> Array:  # u_B in A's joint frame
+        u_A = matvec(jnp.swapaxes(f.C_A, 1, 2), matvec(jnp.swapaxes(f.R_A, 1, 2), matvec(f.R_B, f.C_B[:, :, 0])))
+        return jnp.arctan2(u_A[:, 1], u_A[:, 0])
+
+    def second() -> Array:  # n_A in B's joint frame
+        n_B = matvec(jnp.swapaxes(f.C_B, 1, 2), matvec(jnp.swapaxes(f.R_B, 1, 2), matvec(f.R_A, f.C_A[:, :, 2])))
+        return jnp.arctan2(n_B[:, 1], n_B[:, 2])
+
+    return _by_kind(system, {"turn": turn, "slide": slide, "first": first, "second": second})
 
 
 def coordinates(system: System, kin: Kinematics, near: Float[Array, " axes"]) -> Float[Array, " axes"]:
@@ -56,21 +90,30 @@ def encoder(
 
 def rate_rows(system: System, kin: Kinematics) -> tuple[Float[Array, "axes 6"], Float[Array, "axes 6"]]:
     """Rows b_A, b_B with rate = b_A . (v, w)_A + b_B . (v, w)_B [rad/s or m/s]."""
-    f, rotational = _axis_frames(system, kin)
-    n_A = f.C_A[:, :, 2]
-    n_B = f.C_B[:, :, 2]
+    f = _axis_frames(system, kin)
     to_A, to_B = jnp.swapaxes(f.R_A, 1, 2), jnp.swapaxes(f.R_B, 1, 2)
-    n_W = matvec(f.R_A, n_A)
-    d_A = matvec(to_A, f.d)
-    zero = jnp.zeros_like(n_A)
-    hinge_A = matvec(to_A, matvec(f.R_B, n_B))
-    slide_B = rotation.cross(f.s_B, matvec(to_B, n_W))
-    pick = rotational[:, None]
-    b_A = jnp.concatenate(
-        [jnp.where(pick, zero, -n_W), jnp.where(pick, -hinge_A, rotation.cross(n_A, f.s_A + d_A))], axis=-1
-    )
-    b_B = jnp.concatenate([jnp.where(pick, zero, n_W), jnp.where(pick, n_B, slide_B)], axis=-1)
-    return b_A, b_B
+    zero = jnp.zeros_like(f.d)
+
+    def about(n_A: Array, n_B: Array) -> Array:
+        return jnp.stack([jnp.concatenate([zero, -n_A], axis=-1), jnp.concatenate([zero, n_B], axis=-1)], axis=1)
+
+    def of_B(column: int) -> Array:
+        n_B = f.C_B[:, :, column]
+        return about(matvec(to_A, matvec(f.R_B, n_B)), n_B)
+
+    def slide() -> Array:
+        n_A = _slide_columns(system, f.C_A)
+        n_W = matvec(f.R_A, n_A)
+        on_A = jnp.concatenate([-n_W, rotation.cross(n_A, f.s_A + matvec(to_A, f.d))], axis=-1)
+        on_B = jnp.concatenate([n_W, rotation.cross(f.s_B, matvec(to_B, n_W))], axis=-1)
+        return jnp.stack([on_A, on_B], axis=1)
+
+    def first() -> Array:
+        n_A = f.C_A[:, :, 2]
+        return about(n_A, matvec(to_B, matvec(f.R_A, n_A)))
+
+    both = _by_kind(system, {"turn": lambda: of_B(2), "slide": slide, "first": first, "second": lambda: of_B(0)})
+    return both[:, 0], both[:, 1]
 
 
 def rates(
@@ -79,6 +122,27 @@ def rates(
     """Rate of every axis for stacked body velocities (v world, w body)."""
     padded = jnp.concatenate([velocity, jnp.zeros_like(velocity[:1])])
     nb = system.num_bodies
-    parents = np.array([system.joints[a.joint].parent for a in system.axes], dtype=int) % (nb + 1)
-    children = np.array([system.joints[a.joint].child for a in system.axes], dtype=int)
-    return jnp.sum(b_A * padded[parents] + b_B * padded[children], axis=-1)
+    parents, children = system.axis_ends()
+    return jnp.sum(b_A * padded[parents % (nb + 1)] + b_B * padded[children], axis=-1)
+
+
+def coupling_rows(
+    system: System,
+    params: Params,
+    b_A: Float[Array, "axes 6"],
+    b_B: Float[Array, "axes 6"],
+    position: Float[Array, " axes"],
+) -> tuple[list[Float[Array, " 1"]], list[tuple[Float[Array, "1 6"], ...]]]:
+    """g = position of the driven axis - ratio * that of the driver - offset, and its Jacobians, per coupling."""
+    gaps, jacobians = [], []
+    for c, coupling in enumerate(system.couplings):
+        ratio = params.ratio[c] * coupling.per
+        gap = position[coupling.driven] - ratio * position[coupling.driver] - params.coupling_offset[c]
+        blocks = {body: jnp.zeros(6, dtype=b_A.dtype) for body in system.coupled_bodies(coupling)}
+        for axis, factor in ((coupling.driven, 1.0), (coupling.driver, -ratio)):
+            for body, b in zip(system.ends(axis), (b_A[axis], b_B[axis]), strict=True):
+                if body >= 0:
+                    blocks[body] = blocks[body] + factor * b
+        gaps.append(gap[None])
+        jacobians.append(tuple(block[None] for block in blocks.values()))
+    return gaps, jacobians

@@ -22,6 +22,7 @@ class Geometry(eqx.Module):
     q_B: Float[Array, "joints 4"]
     C_A: Float[Array, "joints 3 3"]
     C_B: Float[Array, "joints 3 3"]
+    length: Float[Array, " joints"]
 
 
 class Kinematics(NamedTuple):
@@ -45,6 +46,7 @@ def geometry(system: System, params: Params) -> Geometry:
         q_B=params.child_frame,
         C_A=rotation.matrix(params.parent_frame),
         C_B=rotation.matrix(params.child_frame),
+        length=params.length,
     )
 
 
@@ -60,5 +62,5 @@ def kinematics(system: System, r: Float[Array, "bodies 3"], e: Float[Array, "bod
     side = rotation.multiply(e[ends], jnp.concatenate([g.q_A, g.q_B]))
     rho = rotation.multiply(rotation.conjugate(side[:nj]), side[nj:])
     rho = jnp.where(rho[:, :1] < 0, -rho, rho)
-    frames = JointFrames(R[:nj], R[nj:], point[nj:] - point[:nj], g.s_A, g.s_B, g.C_A, g.C_B, rho)
+    frames = JointFrames(R[:nj], R[nj:], point[nj:] - point[:nj], g.s_A, g.s_B, g.C_A, g.C_B, rho, g.length)
     return Kinematics(r, e, frames)

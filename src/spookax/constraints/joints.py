@@ -6,6 +6,7 @@ angular velocities in body axes):
     D-row   g = (R_A a) . d           point of B stays on the plane through A's point with normal a
     T-row   g = (R_A a) . (R_B b)     two directions stay perpendicular
     Q-rows  g = 2 vec(rho), rho = (e_A c_A)^-1 (e_B c_B)     the joint frames stay parallel
+    L-row   g = |d| - L                                     two points keep their distance
 
 Source: Lacoursière (2007), Marklund, Servin, Larson (2025) section 2.2; the Jacobians are derived here and tested
 against differences.
@@ -32,6 +33,7 @@ class JointFrames(NamedTuple):
     C_A: Float[Array, "joints 3 3"]  # joint frame columns (u, v, n), A axes
     C_B: Float[Array, "joints 3 3"]
     rho: Float[Array, "joints 4"]  # rotation from A's joint frame to B's, rho_w >= 0
+    length: Float[Array, " joints"]  # of distance joints [m]
 
 
 def take(frames: JointFrames, index: tuple[int, ...]) -> JointFrames:
@@ -41,8 +43,13 @@ def take(frames: JointFrames, index: tuple[int, ...]) -> JointFrames:
     return JointFrames(*(a[np.array(index, dtype=int)] for a in frames))
 
 
-def _d_rows(f: JointFrames, columns: int) -> tuple[Array, Array, Array]:
-    axes_A = jnp.swapaxes(f.C_A[:, :, :columns], 1, 2)  # rows a in A axes
+def _columns(C: Float[Array, "joints 3 3"], columns: tuple[int, ...]) -> Float[Array, "joints columns 3"]:
+    return jnp.swapaxes(C[:, :, np.array(columns)], 1, 2)
+
+
+def _d_rows(f: JointFrames, columns: tuple[int, ...] = (0, 1, 2)) -> tuple[Array, Array, Array]:
+    """B's point stays where it is along some columns of A's frame."""
+    axes_A = _columns(f.C_A, columns)
     axes_W = matmul(axes_A, jnp.swapaxes(f.R_A, 1, 2))
     axes_B = matmul(axes_W, f.R_B)
     d_A = matvec(jnp.swapaxes(f.R_A, 1, 2), f.d)
@@ -52,18 +59,31 @@ def _d_rows(f: JointFrames, columns: int) -> tuple[Array, Array, Array]:
     return gap, G_A, G_B
 
 
-def _t_rows(f: JointFrames, columns: int) -> tuple[Array, Array, Array]:
-    """The first columns of A's frame stay perpendicular to B's axis n."""
-    a_A = jnp.swapaxes(f.C_A[:, :, :columns], 1, 2)
-    n_B = f.C_B[:, :, 2]
+def _t_rows(f: JointFrames, columns: tuple[int, ...], column_B: int = 2) -> tuple[Array, Array, Array]:
+    """Some columns of A's frame stay perpendicular to a column of B's."""
+    a_A = _columns(f.C_A, columns)
+    b_B = f.C_B[:, :, column_B]
     R_AB = matmul(jnp.swapaxes(f.R_A, 1, 2), f.R_B)
-    n_A = matvec(R_AB, n_B)[:, None]
+    b_A = matvec(R_AB, b_B)[:, None]
     a_B = matmul(a_A, R_AB)
-    gap = jnp.sum(a_A * n_A, axis=-1)
+    gap = jnp.sum(a_A * b_A, axis=-1)
     zero = jnp.zeros_like(a_A)
-    G_A = jnp.concatenate([zero, rotation.cross(a_A, n_A)], axis=-1)
-    G_B = jnp.concatenate([zero, rotation.cross(n_B[:, None], a_B)], axis=-1)
+    G_A = jnp.concatenate([zero, rotation.cross(a_A, b_A)], axis=-1)
+    G_B = jnp.concatenate([zero, rotation.cross(b_B[:, None], a_B)], axis=-1)
     return gap, G_A, G_B
+
+
+def _l_row(f: JointFrames) -> tuple[Array, Array, Array]:
+    """Where the points coincide, the direction is zero and so is the row: finite, and without a force."""
+    square = jnp.sum(f.d * f.d, axis=-1)
+    apart = square > 0
+    distance = jnp.sqrt(jnp.where(apart, square, 1.0))
+    n_W = jnp.where(apart[:, None], f.d / distance[:, None], 0.0)
+    n_A = matvec(jnp.swapaxes(f.R_A, 1, 2), n_W)
+    n_B = matvec(jnp.swapaxes(f.R_B, 1, 2), n_W)
+    G_A = jnp.concatenate([-n_W, rotation.cross(n_A, f.s_A)], axis=-1)
+    G_B = jnp.concatenate([n_W, rotation.cross(f.s_B, n_B)], axis=-1)
+    return (jnp.where(apart, distance, 0.0) - f.length)[:, None], G_A[:, None], G_B[:, None]
 
 
 def _q_rows(f: JointFrames) -> tuple[Array, Array, Array]:
@@ -83,20 +103,23 @@ def _stack(*parts: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
 
 def rows(kind: str, f: JointFrames) -> tuple[Array, Array, Array]:
     """`(g, G_A, G_B)` of all joints of one type: (joints, rows), (joints, rows, 6) twice; `[m]`, `[rad]`."""
-    if kind == "ball":
-        return _d_rows(f, 3)
-    if kind == "hinge":
-        return _stack(_d_rows(f, 3), _t_rows(f, 2))
-    if kind == "fixed":
-        return _stack(_d_rows(f, 3), _q_rows(f))
-    if kind == "prismatic":
-        return _stack(_q_rows(f), _d_rows(f, 2))
+    match kind:
+        case "ball":
+            return _d_rows(f)
+        case "hinge":
+            return _stack(_d_rows(f), _t_rows(f, (0, 1)))
+        case "fixed":
+            return _stack(_d_rows(f), _q_rows(f))
+        case "prismatic":
+            return _stack(_q_rows(f), _d_rows(f, (0, 1)))
+        case "cylindrical" | "screw":  # a screw's coupling of turn and slide is a row of its own
+            return _stack(_d_rows(f, (0, 1)), _t_rows(f, (0, 1)))
+        case "universal":
+            return _stack(_d_rows(f), _t_rows(f, (2,), 0))
+        case "planar":
+            return _stack(_d_rows(f, (2,)), _t_rows(f, (0, 1)))
+        case "inline":
+            return _d_rows(f, (0, 1))
+        case "distance":
+            return _l_row(f)
     raise ValueError(f"unknown joint type {kind}")
-
-
-TRANSLATION_ROWS = {  # which rows are lengths (the others are angles)
-    "ball": (1, 1, 1),
-    "hinge": (1, 1, 1, 0, 0),
-    "fixed": (1, 1, 1, 0, 0, 0),
-    "prismatic": (0, 0, 0, 1, 1),
-}

@@ -34,7 +34,10 @@ Version = Annotated[Literal[1], pydantic.BeforeValidator(_version)]
 Pair = tuple[Number, Number]
 Vector = tuple[Number, Number, Number]
 Text = Annotated[str, pydantic.Field(strict=True, min_length=1)]
-Name = Annotated[str, pydantic.Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
+_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+Name = Annotated[str, pydantic.Field(strict=True, pattern=rf"^{_NAME}$")]
+AxisName = Annotated[str, pydantic.Field(strict=True, pattern=rf"^{_NAME}(\.{_NAME})?$")]
+"""A joint, or `joint.axis` where a joint has several coordinates."""
 
 
 def _direction(vector: Vector) -> Vector:

@@ -6,9 +6,10 @@ import pydantic
 from pydantic import Field
 
 from spookax.scene.explain import refuse
-from spookax.scene.fields import Name, NonNegative, Pair, Positive, Strict, Text, Vector, Version
-from spookax.scene.parts import Body, Initial, Joint, Motor, Sensor, UserRow
-from spookax.scene.rules import ALONG_AXIS, WITH_AXIS, scene_rules
+from spookax.scene.fields import AxisName, Name, NonNegative, Pair, Positive, Strict, Text, Vector, Version
+from spookax.scene.kinds import KINDS, OWN_KEYS, FreeAxis, free_axes
+from spookax.scene.parts import Body, Coupling, Initial, Joint, Motor, Sensor, UserRow
+from spookax.scene.rules import scene_rules
 
 
 class Regularisation(Strict):
@@ -39,10 +40,13 @@ class Scene(Strict):
     )
     bodies: dict[Name, Body] = Field(description="Bodies by name", min_length=1)
     joints: dict[Name, Joint] = Field(default_factory=dict, description="Joints by name")
+    couplings: dict[Name, Coupling] = Field(
+        default_factory=dict, description="Gears, racks and belts between axes of joints, by name"
+    )
     motors: dict[Name, Motor] = Field(default_factory=dict, description="Motors by name")
     sensors: dict[Name, Sensor] = Field(default_factory=dict, description="Sensors by name")
-    initial: dict[Name, Initial] = Field(
-        default_factory=dict, description="Joint positions and rates at t = 0, by the name of the joint"
+    initial: dict[AxisName, Initial] = Field(
+        default_factory=dict, description="Joint positions and rates at t = 0, by the name of the joint or `joint.axis`"
     )
     rows: dict[Name, UserRow] = Field(default_factory=dict, description="Rows of the user's own, by name")
 
@@ -55,10 +59,14 @@ class Scene(Strict):
         """The scene as dictionaries, tuples, text and numbers, without keys that the format refuses."""
         data = self.model_dump(exclude_none=True)
         for joint in data["joints"].values():
-            if joint["type"] not in WITH_AXIS:
-                for key in ALONG_AXIS:
-                    del joint[key]
+            for key in OWN_KEYS:
+                if key not in KINDS[joint["type"]].all_keys:
+                    joint.pop(key, None)
         return data
+
+    def free_axes(self) -> dict[str, FreeAxis]:
+        """Every free coordinate of a joint under the name that files call it by: `joint` or `joint.axis`."""
+        return {path: axis for path, _, axis in free_axes({n: j.type for n, j in self.joints.items()})}
 
 
 def json_schema() -> dict[str, Any]:

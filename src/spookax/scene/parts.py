@@ -1,6 +1,6 @@
 """The parts of a scene: bodies, joints, motors, sensors and what they consist of.
 
-Where a unit depends on the joint, the first is that of a hinge and the second that of a prismatic joint.
+Where a unit depends on the joint, the first is that of a turning axis and the second that of a sliding one.
 """
 
 import math
@@ -11,8 +11,9 @@ import pydantic
 from pydantic import Field
 
 from spookax.scene.explain import Cure, Finding, refuse
-from spookax.scene.fields import Direction, Name, NonNegative, Number, Positive, Strict, Text, Vector
+from spookax.scene.fields import AxisName, Direction, Name, NonNegative, Number, Positive, Strict, Text, Vector
 from spookax.scene.inertia import Inertia, flaws, from_matrix
+from spookax.scene.kinds import KINDS
 from spookax.scene.rules import DC_CONSTANTS, body_rules, motor_rules
 from spookax.scene.shapes import Shape, combine, solid
 
@@ -103,19 +104,44 @@ class Spring(Strict):
     rest: Number = Field(default=0.0, description="Where it is relaxed [rad or m]")
 
 
+class Along(Strict):
+    """What acts along one of several coordinates of a joint."""
+
+    friction: Friction = Field(default_factory=Friction, description="Friction along the axis")
+    spring: Spring = Field(default_factory=Spring, description="Spring along the axis")
+    armature: NonNegative = Field(default=0.0, description="Rotor inertia as felt at the joint [kg m^2 or kg]")
+
+
 class Joint(Strict):
     """A joint between a parent and a child. The point `at` of the parent meets `child_at` of the child."""
 
-    type: Literal["hinge", "prismatic", "ball", "fixed"] = Field(description="Kind of joint")
+    type: Literal[
+        "hinge",
+        "prismatic",
+        "ball",
+        "fixed",
+        "cylindrical",
+        "screw",
+        "universal",
+        "planar",
+        "inline",
+        "distance",
+    ] = Field(description="Kind of joint")
     parent: Name = Field(default="world", description="Name of a body, or `world`")
     child: Name = Field(description="Name of a body")
     at: Vector = Field(default=ZERO, description="Joint point in the parent's frame, three numbers [m]")
     child_at: Vector = Field(default=ZERO, description="Joint point in the child's frame, three numbers [m]")
     axis: Direction = Field(
         default=(0.0, 0.0, 1.0),
-        description="Axis of a hinge or prismatic joint in the parent's frame, three numbers; its length "
-        "does not matter",
+        description="Axis of the joint in the parent's frame, three numbers; its length does not matter",
     )
+    x_axis: Direction | None = Field(
+        default=None,
+        description="Second axis of a universal joint, x of a planar one: perpendicular to `axis`, in the parent's "
+        "frame at zero angles",
+    )
+    length: Positive | None = Field(default=None, description="Distance of the points of a `distance` joint [m]")
+    pitch: Number | None = Field(default=None, description="How far a screw moves in a turn; negative: left-handed [m]")
     rotation: Vector = Field(
         default=ZERO,
         description="Orientation of the child in the parent at zero angle, a rotation vector [rad]",
@@ -123,11 +149,41 @@ class Joint(Strict):
     friction: Friction = Field(default_factory=Friction, description="Friction along the axis")
     spring: Spring = Field(default_factory=Spring, description="Spring along the axis")
     armature: NonNegative = Field(default=0.0, description="Rotor inertia as felt at the joint [kg m^2 or kg]")
+    axes: dict[Name, Along] = Field(
+        default_factory=dict, description="Friction, spring and armature of a joint with several axes, by name"
+    )
     relative_compliance: Positive | None = Field(
         default=None, description="Overrides regularisation.relative_compliance for this joint (no unit)"
     )
     relaxation_steps: NonNegative | None = Field(
         default=None, description="Overrides regularisation.relaxation_steps for this joint (steps)"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _every_axis(self) -> "Joint":
+        names = [axis.name for axis in KINDS[self.type].axes if axis.name]
+        if names:
+            missing = {name: Along() for name in names if name not in self.axes}
+            _settle(self, axes={**self.axes, **missing})
+        return self
+
+    def along(self, axis: str) -> "Joint | Along":
+        """What holds friction, spring and armature of an axis: the joint itself for the one without a name."""
+        return self.axes[axis] if axis else self
+
+
+class Coupling(Strict):
+    """Gears, racks and belts: position of `driven` = `ratio` * position of `driver` + `offset`."""
+
+    driver: AxisName = Field(description="Name of a joint with one axis, or `joint.axis`")
+    driven: AxisName = Field(description="Name of a joint with one axis, or `joint.axis`")
+    ratio: Number = Field(description="Motion of `driven` per motion of `driver` [rad/rad, m/rad, rad/m or m/m]")
+    offset: Number = Field(default=0.0, description="Position of `driven` where `driver` is at zero [rad or m]")
+    relative_compliance: Positive | None = Field(
+        default=None, description="Overrides regularisation.relative_compliance for this coupling (no unit)"
+    )
+    relaxation_steps: NonNegative | None = Field(
+        default=None, description="Overrides regularisation.relaxation_steps for this coupling (steps)"
     )
 
 
@@ -140,7 +196,7 @@ class Harmonic(Strict):
 
 
 class _Motor(Strict):
-    joint: Name = Field(description="Name of a hinge or prismatic joint")
+    joint: AxisName = Field(description="Name of a joint with one axis, or `joint.axis`")
     bias: Number = Field(default=0.0, description="Constant that is added to torque or force [N m or N]")
     cogging: list[Harmonic] = Field(
         default_factory=list, description="Torque or force that repeats with the joint's position"
@@ -196,7 +252,7 @@ class JointPosition(_Sensor):
     """An encoder: reads the joint's angle or displacement plus `offset` and `cyclic_error`."""
 
     type: Literal["joint_position"] = Field(description="Angle or displacement of a joint, plus offset")
-    joint: Name = Field(description="Name of a hinge or prismatic joint")
+    joint: AxisName = Field(description="Name of a joint with one axis, or `joint.axis`")
     offset: Number = Field(default=0.0, description="Zero offset [rad or m]")
     cyclic_error: list[Harmonic] = Field(
         default_factory=list, description="Error that repeats with the joint's position [rad or m]"
@@ -207,7 +263,7 @@ class JointRate(_Sensor):
     """A tachometer: reads the joint's rate."""
 
     type: Literal["joint_rate"] = Field(description="Rate of a joint")
-    joint: Name = Field(description="Name of a hinge or prismatic joint")
+    joint: AxisName = Field(description="Name of a joint with one axis, or `joint.axis`")
 
 
 class BodyPose(_Sensor):

@@ -12,11 +12,11 @@ from typing import Any
 
 from spookax.scene.explain import Loc
 from spookax.scene.inertia import COMPONENTS
+from spookax.scene.kinds import KINDS, FreeAxis
 from spookax.scene.located import Located, validate
 from spookax.scene.model import Scene
-from spookax.scene.parts import DCMotor, Harmonic, Joint, JointPosition
+from spookax.scene.parts import DCMotor, Harmonic, JointPosition
 from spookax.scene.read import SceneError
-from spookax.scene.rules import WITH_AXIS
 
 
 class UnknownPathError(LookupError):
@@ -46,7 +46,7 @@ def get_number(scene: Scene, path: str) -> float:
 def unit_of(scene: Scene, path: str) -> str:
     """The SI unit of the number under a path; "1" for a pure number.
 
-    It depends on the kind of joint. The gain of a torque motor is per unit of its input u, `N m/u`.
+    It depends on the kind of axis. The gain of a torque motor is per unit of its input u, `N m/u`.
 
     **Raises:** `UnknownPathError`.
     """
@@ -75,10 +75,20 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
     for name, joint in scene.joints.items():
         for key in ("at", "child_at"):
             yield from _vector(f"joints.{name}.{key}", ("joints", name, key), "m")
-        if joint.type in WITH_AXIS:
-            yield from _scalars("joints", name, _axis_units(joint))
+        for key in ("length", "pitch"):
+            if getattr(joint, key) is not None:
+                yield f"joints.{name}.{key}", _Quantity(("joints", name, key), "m")
+        for axis in KINDS[joint.type].axes:
+            place = f"{name}.axes.{axis.name}" if axis.name else name
+            yield from _scalars("joints", place, _axis_units(axis))
+    rotational = {name: axis.rotational for name, axis in scene.free_axes().items()}
+    position = {True: "rad", False: "m"}
+    for name, coupling in scene.couplings.items():
+        driver, driven = (position[rotational[x]] for x in (coupling.driver, coupling.driven))
+        ratio = "1" if driver == driven else f"{driven}/{driver}"
+        yield from _scalars("couplings", name, {"ratio": ratio, "offset": driven})
     for name, motor in scene.motors.items():
-        load, rate = ("N m", "N m s/rad") if scene.joints[motor.joint].type == "hinge" else ("N", "N s/m")
+        load, rate = ("N m", "N m s/rad") if rotational[motor.joint] else ("N", "N s/m")
         if isinstance(motor, DCMotor):
             yield from _scalars("motors", name, {"gain": f"{load}/V", "back_emf": rate, "bias": load})
         else:
@@ -86,14 +96,14 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
         yield from _harmonics(("motors", name, "cogging"), motor.cogging, load)
     for name, sensor in scene.sensors.items():
         if isinstance(sensor, JointPosition):
-            unit = "rad" if scene.joints[sensor.joint].type == "hinge" else "m"
+            unit = position[rotational[sensor.joint]]
             yield from _scalars("sensors", name, {"offset": unit})
             yield from _harmonics(("sensors", name, "cyclic_error"), sensor.cyclic_error, unit)
 
 
-def _axis_units(joint: Joint) -> dict[str, str]:
-    """Units of what acts along the axis of a joint."""
-    if joint.type == "hinge":
+def _axis_units(axis: FreeAxis) -> dict[str, str]:
+    """Units of what acts along an axis of a joint."""
+    if axis.rotational:
         load, position, viscous, stiffness, inertia = "N m", "rad", "N m s/rad", "N m/rad", "kg m^2"
     else:
         load, position, viscous, stiffness, inertia = "N", "m", "N s/m", "N/m", "kg"
@@ -111,7 +121,7 @@ def _axis_units(joint: Joint) -> dict[str, str]:
 
 def _scalars(section: str, name: str, units: Mapping[str, str]) -> Iterator[tuple[str, _Quantity]]:
     for key, unit in units.items():
-        yield f"{section}.{name}.{key}", _Quantity((section, name, *key.split(".")), unit)
+        yield f"{section}.{name}.{key}", _Quantity((section, *name.split("."), *key.split(".")), unit)
 
 
 def _harmonics(loc: Loc, harmonics: Iterable[Harmonic], unit: str) -> Iterator[tuple[str, _Quantity]]:

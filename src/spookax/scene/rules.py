@@ -4,15 +4,15 @@ They read raw data and tolerate any, so that a file whose schema is violated in 
 the others. Places are relative to the part that a rule reads.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from spookax.scene.explain import Finding, nearest, shown
+from spookax.scene.fields import is_number
+from spookax.scene.kinds import KINDS, NEEDED, OWN_KEYS, JointKind, free_axes, types_with
 
-WITH_AXIS = ("hinge", "prismatic")
-WITHOUT_AXIS = ("ball", "fixed")
 DC_CONSTANTS = ("torque_constant", "back_emf_constant", "resistance")
-ALONG_AXIS = ("axis", "friction", "spring", "armature")
 _FROM_SHAPES = ("mass", "com", "inertia")
 
 
@@ -40,6 +40,8 @@ def scene_rules(scene: Any) -> Iterator[Finding]:
     for name, sensor in _named(scene, "sensors"):
         yield from _within(("sensors", name), harmonic_rules(sensor))
         yield from _within(("sensors", name), _reference_rules(sensor, bodies, joints))
+    for name, coupling in _named(scene, "couplings"):
+        yield from _within(("couplings", name), coupling_rules(coupling, joints))
     for name, _ in _named(scene, "initial"):
         yield from _axis_rule(name, joints, ("initial", name), "an initial position belongs to")
 
@@ -100,7 +102,7 @@ def harmonic_rules(part: Any) -> Iterator[Finding]:
 
 
 def joint_rules(joint: Any, bodies: Iterable[str] | None) -> Iterator[Finding]:
-    """Both ends exist and differ; friction, spring and armature need an axis along which to act."""
+    """Both ends exist and differ; the keys are those of the joint's type."""
     if not isinstance(joint, dict):
         return
     parent, child = joint.get("parent", "world"), joint.get("child")
@@ -113,11 +115,48 @@ def joint_rules(joint: Any, bodies: Iterable[str] | None) -> Iterator[Finding]:
         yield Finding(("child",), child, f"connects body '{child}' to itself", "Name two different bodies.")
     else:
         yield from _exists(("child",), child, "body", bodies)
-    if joint.get("type") in WITHOUT_AXIS:
-        for key in ALONG_AXIS:
-            if key in joint:
-                message = f"a {joint['type']} joint has no axis and takes no `{key}`"
-                yield Finding((key,), joint[key], message, f"Delete `{key}`, or use a hinge or prismatic joint.")
+    kind = joint.get("type")
+    if isinstance(kind, str) and kind in KINDS:
+        yield from _kind_rules(joint, KINDS[kind])
+
+
+def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
+    """The keys that this type of joint takes and needs."""
+    for key in OWN_KEYS:
+        if key not in kind.all_keys and joint.get(key) is not None:
+            message = f"a {joint['type']} joint takes no `{key}`"
+            cure = f"Delete `{key}`; it belongs to joints of type {', '.join(types_with(key))}."
+            yield Finding((key,), joint[key], message, cure)
+    for key in NEEDED:
+        if key in kind.keys and joint.get(key) is None:
+            yield Finding((key,), None, f"is missing, and a {joint['type']} joint needs it", f"Add `{key}: ...` (m).")
+    names = [axis.name for axis in kind.axes if axis.name]
+    axes = joint.get("axes")
+    for name in axes if names and isinstance(axes, dict) else ():
+        if name not in names:
+            yield Finding(("axes", name), None, f"a {joint['type']} joint has no such axis", nearest(name, names))
+    n, u = _vector(joint.get("axis", (0.0, 0.0, 1.0))), _vector(joint.get("x_axis"))
+    if "x_axis" in kind.keys and n and u:
+        lengths = math.hypot(*n) * math.hypot(*u)
+        if abs(sum(a * b for a, b in zip(n, u, strict=True))) > 1e-6 * lengths:
+            cure = "Give the direction in the plane across `axis`."
+            yield Finding(("x_axis",), joint["x_axis"], "must be perpendicular to `axis`", cure)
+
+
+def coupling_rules(coupling: Any, joints: dict[str, Any] | None) -> Iterator[Finding]:
+    """Both axes exist and differ."""
+    if not isinstance(coupling, dict):
+        return
+    for key in ("driver", "driven"):
+        yield from _axis_rule(coupling.get(key), joints, (key,), "a coupling acts on")
+    driven = coupling.get("driven")
+    if isinstance(driven, str) and driven == coupling.get("driver"):
+        yield Finding(("driven",), driven, "is coupled to itself", "Name two different axes.")
+
+
+def _vector(value: Any) -> list[float] | None:
+    fits = isinstance(value, list | tuple) and len(value) == 3 and all(map(is_number, value))
+    return [float(x) for x in value] if fits else None
 
 
 def _reference_rules(part: Any, bodies: Iterable[str] | None, joints: dict[str, Any] | None) -> Iterator[Finding]:
@@ -128,11 +167,24 @@ def _reference_rules(part: Any, bodies: Iterable[str] | None, joints: dict[str, 
 
 
 def _axis_rule(name: Any, joints: dict[str, Any] | None, loc: tuple[str, ...], purpose: str) -> Iterator[Finding]:
-    yield from _exists(loc, name, "joint", joints)
-    joint = (joints or {}).get(name) if isinstance(name, str) else None
-    if isinstance(joint, dict) and joint.get("type") in WITHOUT_AXIS:
-        message = f"joint '{name}' is a {joint['type']} joint; {purpose} an axis"
-        yield Finding(loc, name, message, "Name a hinge or prismatic joint.")
+    """An axis is named as `joint`, or `joint.axis` where a joint has several."""
+    if not isinstance(name, str) or joints is None:
+        return
+    joint_name = name.partition(".")[0]
+    joint = joints.get(joint_name)
+    kind = joint.get("type") if isinstance(joint, dict) else None
+    types = {n: j.get("type") for n, j in joints.items() if isinstance(j, dict)}
+    if joint_name not in joints:
+        known = [path for path, _, _ in free_axes(types)]
+        yield Finding(loc, name, f"there is no joint {shown(joint_name)}", nearest(name, known or joints))
+    elif isinstance(kind, str) and kind in KINDS:
+        paths = [axis.path(joint_name) for axis in KINDS[kind].axes]
+        if not paths:
+            message = f"joint '{joint_name}' is a {kind} joint; {purpose} an axis"
+            yield Finding(loc, name, message, "Name a joint with an axis, such as a hinge or prismatic joint.")
+        elif name not in paths:
+            message = f"joint '{joint_name}' is a {kind} joint; {purpose} one axis"
+            yield Finding(loc, name, message, f"Write {' or '.join(f'`{path}`' for path in paths)}.")
 
 
 def _exists(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from .._typing import Array, Float
 from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, Rows, assemble, axes, custom, frames, prepare
-from ..constraints.assemble import joint_rows, poses_of, velocity
+from ..constraints.assemble import axis_motion, joint_rows, poses_of, velocity
 from ..math import rotation, small
 from ..system import Params, State, System
 from . import saddle
@@ -33,11 +33,11 @@ def state_from_joints(
 
     **Arguments:**
 
-    - `joints`: joint name -> position, or a mapping with `position` and `rate` (numbers for hinge and prismatic
+    - `joints`: joint (`joint.axis` where it has several) -> position, or a mapping with `position` and `rate` (numbers
       [rad, rad/s or m, m/s]; for ball joints a rotation vector and the relative angular velocity, both in the axes of
       the child's joint frame, which are the child's own if the joint has no `rotation`). Joints of a tree that are
-      not named are at zero; in a closed loop they are found. More coordinates than a loop has freedoms are met as well
-      as it allows: give those that shall be met, and differentiate in those, alone.
+      not named are at zero; in a closed loop, and where a coupling moves them, they are found. More coordinates than a
+      loop has freedoms are met as well as it allows: give those that shall be met, and differentiate in those, alone.
     - `bodies`: for bodies that no joint connects to the world: name -> mapping with `position` [m], `rotation`
       (rotation vector [rad]), `velocity` of the frame origin (world) [m/s], `angular_velocity` (body axes) [rad/s].
 
@@ -53,30 +53,33 @@ def state_from_joints(
 
     (r_0, e_0), (r_dot, e_dot) = jax.jvp(place, (position,), (rate,))
     v_0 = jnp.concatenate([r_dot, 2 * rotation.multiply(rotation.conjugate(e_0), e_dot)[..., 1:]], axis=-1)
-    closed = len(system.tree) < len(system.joints) or bool(system.constraints)
-    if not closed:
-        return _state(system, r_0, e_0, v_0, _near(system, prepared, r_0, e_0, position, given))
-
     stop = jax.lax.stop_gradient
+    near = jnp.stack([position[name] for name in system.axis_names()]) if system.axes else jnp.zeros(0, r_0.dtype)
+    closed = len(system.tree) < len(system.joints) or bool(system.couplings) or bool(system.constraints)
+    if not closed:
+        return _state(system, r_0, e_0, v_0, stop(near))
+
     target = jnp.array([position[system.axis_names()[i]] for i in given]).reshape(len(given))
-    r, e = stop(_close(system, stop(prepared), stop(r_0), stop(e_0), stop(target), given))
+    r, e, near = stop(_close(system, stop(prepared), stop(r_0), stop(e_0), stop(near), stop(target), given))
     # derivatives: what no row determines moves with the tree, the rest by the implicit rule of Newton at the solution
     r, e = r + r_0 - stop(r_0), jax.vmap(rotation.plus)(e, jax.vmap(rotation.minus)(e_0, stop(e_0)))
 
     def newton(pose, _):
-        return _newton(system, prepared, pose[0], pose[1], target, given), None
+        return _newton(system, prepared, pose[0], pose[1], near, target, given), None
 
     (r, e), _ = jax.lax.scan(newton, (r, e), length=2)
     wanted = jnp.array([rate[system.axis_names()[i]] for i in given]).reshape(len(given))
-    v = _consistent_velocity(system, prepared, r, e, v_0, wanted, given)
-    return _state(system, r, e, v, _near(system, prepared, r, e, position, given))
+    v = _consistent_velocity(system, prepared, r, e, near, v_0, wanted, given)
+    if system.axes:
+        near = stop(axes.coordinates(system, frames.kinematics(system, r, e, prepared.geometry), near))
+    return _state(system, r, e, v, near)
 
 
 def assembly_error(system: System, params: Params, state: State) -> Float[Array, ""]:
-    """Largest violation of a joint or holonomic user row in a state [m or rad]."""
+    """Largest violation of a joint, coupling or holonomic user row in a state [m or rad]."""
     kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))
     worst = jnp.zeros(())
-    for gap in _violations(system, params, kin, state.time)[0]:
+    for gap in _violations(system, params, kin, state.near, state.time)[0]:
         worst = jnp.maximum(worst, jnp.max(jnp.abs(gap)))
     return worst
 
@@ -115,10 +118,10 @@ def project(system: System, prepared: Prepared, state: State) -> State:
     first order in what they violate.
     """
     none = jnp.zeros(0, dtype=state.r.dtype)
-    r, e = _newton(system, prepared, state.r, state.e, none, ())
+    r, e = _newton(system, prepared, state.r, state.e, state.near, none, ())
     v = velocity(state)
     kin = frames.kinematics(system, r, e, prepared.geometry)
-    rows = _projection_rows(system, prepared, kin, state.time)
+    rows = _projection_rows(system, prepared, kin, state.near, state.time)
     excess = tuple(g - a for g, a in zip(saddle.gaps(system, rows, v), rows.a, strict=True))
     target = tuple(_target(system, prepared.params, i, state.time) for i in range(len(excess)))
     fixed = jax.lax.stop_gradient(rows)  # as in `_newton`
@@ -134,26 +137,26 @@ def project(system: System, prepared: Prepared, state: State) -> State:
 def _read(system: System, joints: Mapping[str, Any], bodies: Mapping[str, Any]):
     position: Coordinates = {}
     rate: Coordinates = {}
-    given = []
+    sizes: dict[str, tuple[int, ...]] = {axis.name: () for axis in system.axes}
+    sizes |= {joint.name: (3,) for joint in system.joints if joint.type == "ball"}
     for name in joints:
-        system.joint_index(name)  # raises with the known names
-    for joint in system.joints:
-        size = {"hinge": (), "prismatic": (), "ball": (3,), "fixed": (0,)}[joint.type]
-        value = joints.get(joint.name, 0.0 if size == () else jnp.zeros(size))
+        if name not in sizes:
+            known = ", ".join(sizes) or "none"
+            raise KeyError(f"no joint coordinate called '{name}'; known: {known}")
+    for name, size in sizes.items():
+        zero = jnp.zeros(size)
+        value = joints.get(name, zero)
         if not isinstance(value, Mapping):
             value = {"position": value}
         unknown = set(value) - {"position", "rate"}
         if unknown:
-            raise ValueError(f"joint '{joint.name}': unknown {sorted(unknown)}; give 'position' and 'rate'")
-        zero = jnp.zeros(size)
-        position[joint.name] = jnp.asarray(value.get("position", zero), dtype=zero.dtype).reshape(size)
-        rate[joint.name] = jnp.asarray(value.get("rate", zero), dtype=zero.dtype).reshape(size)
-        if joint.type == "ball":
-            position[f"spin {joint.name}"], rate[f"spin {joint.name}"] = zero, rate[joint.name]
-            rate[joint.name] = zero
-    for i, axis in enumerate(system.axes):
-        if system.joints[axis.joint].name in joints:
-            given.append(i)
+            raise ValueError(f"joint '{name}': unknown {sorted(unknown)}; give 'position' and 'rate'")
+        position[name] = jnp.asarray(value.get("position", zero), dtype=zero.dtype).reshape(size)
+        rate[name] = jnp.asarray(value.get("rate", zero), dtype=zero.dtype).reshape(size)
+        if size:
+            position[f"spin {name}"], rate[f"spin {name}"] = zero, rate[name]
+            rate[name] = zero
+    given = [i for i, axis in enumerate(system.axes) if axis.name in joints]
     for name in bodies:
         if name not in system.bodies:
             raise KeyError(f"no body called '{name}'; known: {', '.join(system.bodies)}")
@@ -170,16 +173,6 @@ def _read(system: System, joints: Mapping[str, Any], bodies: Mapping[str, Any]):
 
 def _state(system: System, r: Array, e: Array, v: Array, near: Array) -> State:
     return State(r, e, v[:, :3], v[:, 3:], near, jnp.zeros((), dtype=r.dtype))
-
-
-def _near(system: System, prepared: Prepared, r: Array, e: Array, position: Coordinates, given: tuple[int, ...]):
-    """Unwrapped coordinates: as given, or as found."""
-    if not system.axes:
-        return jnp.zeros(0, dtype=r.dtype)
-    found = axes.wrapped(system, frames.kinematics(system, r, e, prepared.geometry))
-    names = system.axis_names()
-    known = [position[names[i]] if i in given else found[i] for i in range(len(names))]
-    return jax.lax.stop_gradient(jnp.stack(known))
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -205,14 +198,18 @@ def _forward_kinematics(system: System, prepared: Prepared, position: Coordinate
         joint = system.joints[j]
         if joint.parent not in placed and joint.child not in placed:
             place_root(joint.parent)
-        x = position[joint.name]
-        z = jnp.array([0.0, 0.0, 1.0], dtype=com.dtype)
-        turn = one
-        if joint.type == "hinge":
-            turn = rotation.exp(x * z)
-        elif joint.type == "ball":
-            turn = rotation.multiply(rotation.exp(x), rotation.exp(position[f"spin {joint.name}"]))
-        slide = x * z if joint.type == "prismatic" else jnp.zeros_like(z)
+        turn, slide = one, jnp.zeros(3, dtype=com.dtype)
+        if joint.type == "ball":
+            turn = rotation.multiply(rotation.exp(position[joint.name]), rotation.exp(position[f"spin {joint.name}"]))
+        elif joint.type == "distance":
+            slide = slide.at[2].set(prepared.params.length[j])
+        for axis in system.axes:
+            if axis.joint == j:
+                along = jnp.zeros_like(slide).at[axis.column].set(position[axis.name])
+                if axis.rotational:
+                    turn = rotation.multiply(turn, rotation.exp(along))
+                else:
+                    slide = slide + along
         relative = rotation.multiply(rotation.multiply(g.q_A[j], turn), rotation.conjugate(g.q_B[j]))
         if joint.parent in placed:
             r, e = placed[joint.parent]
@@ -235,33 +232,40 @@ def _forward_kinematics(system: System, prepared: Prepared, position: Coordinate
 # loops: projection on the joints in the mass metric
 
 
-def _violations(system: System, params: Params, kin: frames.Kinematics, time: Array):
+def _violations(system: System, params: Params, kin: frames.Kinematics, near: Array, time: Array):
+    """What every node is off, its Jacobians, and the rate rows of the axes."""
     gaps, jacobians = joint_rows(system, kin)
+    b_A, b_B, _, place = axis_motion(system, kin, near, jnp.zeros((system.num_bodies, 6), dtype=near.dtype))
+    more_gaps, more_jacobians = axes.coupling_rows(system, params, b_A, b_B, place)
+    gaps += more_gaps
+    jacobians += more_jacobians
     for c, row in enumerate(system.constraints):
         poses = poses_of(system, params, kin, row.bodies)
         gap, jac = custom.linearise(row, poses, params.rows[c], time)
         holonomic = isinstance(row, custom.AbstractHolonomic)
         gaps.append(gap if holonomic else jnp.zeros_like(gap))
         jacobians.append(tuple(b for b, n in zip(jac, row.bodies, strict=True) if n != "world"))
-    return gaps, jacobians
+    return gaps, jacobians, (b_A, b_B)
 
 
 def _target(system: System, params: Params, node: int, time: Array) -> Array:
     """Speed that a node asks for: gamma(t) of nonholonomic rows, zero otherwise."""
-    user = node - len(system.joints)
-    if user < 0:
+    if node < len(system.joints):
         return jnp.zeros(system.joints[node].num_rows)
+    user = node - len(system.joints) - len(system.couplings)
+    if user < 0:
+        return jnp.zeros(1)
     row = system.constraints[user]
     if isinstance(row, custom.AbstractNonholonomic):
         return row.target(time, params.rows[user])
     return jnp.zeros(row.num_rows)
 
 
-def _projection_rows(system: System, prepared: Prepared, kin: frames.Kinematics, time: Array) -> Rows:
+def _projection_rows(system: System, prepared: Prepared, kin: frames.Kinematics, near: Array, time: Array) -> Rows:
     params = prepared.params
-    gaps, jacobians = _violations(system, params, kin, time)
+    gaps, jacobians, (b_A, b_B) = _violations(system, params, kin, near, time)
     scale = [s / params.relative_compliance[j] for j, s in enumerate(prepared.sigma)]
-    scale += [jnp.ones(c.num_rows) * jnp.mean(1 / params.mass) for c in system.constraints]
+    scale += [jnp.ones(gap.shape) * jnp.mean(1 / params.mass) for gap in gaps[len(system.joints) :]]
     eye = jnp.eye(3, dtype=params.mass.dtype)
     D = jnp.concatenate(
         [
@@ -271,10 +275,6 @@ def _projection_rows(system: System, prepared: Prepared, kin: frames.Kinematics,
         axis=-2,
     )
     na = len(system.axes)
-    if na:
-        b_A, b_B = axes.rate_rows(system, kin)
-    else:
-        b_A = b_B = jnp.zeros((0, 6), dtype=D.dtype)
     return Rows(
         D=D,
         p=jnp.zeros((system.num_bodies, 6), dtype=D.dtype),
@@ -311,9 +311,9 @@ def _solve(system: System, rows: Rows, defect: tuple[Array, ...], miss: Array, g
     return v[..., 0] + v[..., 1:] @ mu, lam
 
 
-def _newton(system: System, prepared: Prepared, r: Array, e: Array, target: Array, given: tuple[int, ...]):
+def _newton(system: System, prepared: Prepared, r: Array, e: Array, near: Array, target: Array, given: tuple[int, ...]):
     kin = frames.kinematics(system, r, e, prepared.geometry)
-    rows = _projection_rows(system, prepared, kin, jnp.zeros((), r.dtype))
+    rows = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
     # the matrix's own derivative meets what is violated, which is nothing but rounding: the implicit rule without it
     fixed = jax.lax.stop_gradient(rows)
     d, _ = _solve(system, fixed, rows.a, _miss(system, kin, target, given), given)
@@ -329,36 +329,41 @@ def _miss(system: System, kin: frames.Kinematics, target: Array, given: tuple[in
     return jnp.where(rotational, miss - 2 * jnp.pi * jax.lax.stop_gradient(jnp.round(miss / (2 * jnp.pi))), miss)
 
 
-def _close(system: System, prepared: Prepared, r: Array, e: Array, target: Array, given: tuple[int, ...]):
-    """Newton to convergence, steps at most half a radian."""
+def _close(
+    system: System, prepared: Prepared, r: Array, e: Array, near: Array, target: Array, given: tuple[int, ...]
+) -> tuple[Array, Array, Array]:
+    """Newton to convergence, steps at most half a radian; poses and the unwrapped positions of the axes."""
 
-    def error(r: Array, e: Array) -> Array:
+    def error(r: Array, e: Array, near: Array) -> tuple[Array, Array]:
         kin = frames.kinematics(system, r, e, prepared.geometry)
-        gaps, _ = _violations(system, prepared.params, kin, jnp.zeros((), r.dtype))
-        return jnp.max(jnp.abs(jnp.concatenate([*gaps, _miss(system, kin, target, given)])))
+        gaps, *_ = _violations(system, prepared.params, kin, near, jnp.zeros((), r.dtype))
+        worst = jnp.max(jnp.abs(jnp.concatenate([*gaps, _miss(system, kin, target, given)])))
+        return worst, axes.coordinates(system, kin, near) if system.axes else near
 
     def body(carry):
-        r, e, _, k = carry
+        r, e, near, _, k = carry
         kin = frames.kinematics(system, r, e, prepared.geometry)
-        rows = _projection_rows(system, prepared, kin, jnp.zeros((), r.dtype))
+        rows = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
         d, _ = _solve(system, rows, rows.a, _miss(system, kin, target, given), given)
         d = d * jnp.minimum(1.0, 0.5 / jnp.maximum(jnp.max(jnp.abs(d[:, 3:])), 1e-12))
         r, e = r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:])
-        return r, e, error(r, e), k + 1
+        worst, near = error(r, e, near)
+        return r, e, near, worst, k + 1
 
     def go_on(carry):
-        return (carry[2] > _TOLERANCE) & (carry[3] < _NEWTON_LIMIT)
+        return (carry[3] > _TOLERANCE) & (carry[4] < _NEWTON_LIMIT)
 
-    r, e, _, _ = jax.lax.while_loop(go_on, body, (r, e, error(r, e), jnp.zeros((), dtype=int)))
-    return r, e
+    worst, near = error(r, e, near)
+    r, e, near, _, _ = jax.lax.while_loop(go_on, body, (r, e, near, worst, jnp.zeros((), dtype=int)))
+    return r, e, near
 
 
 def _consistent_velocity(
-    system: System, prepared: Prepared, r: Array, e: Array, v: Array, rate: Array, given: tuple[int, ...]
+    system: System, prepared: Prepared, r: Array, e: Array, near: Array, v: Array, rate: Array, given: tuple[int, ...]
 ):
     """The velocity nearest to `v` (mass metric) that keeps every joint and has the given rates."""
     kin = frames.kinematics(system, r, e, prepared.geometry)
-    rows = _projection_rows(system, prepared, kin, jnp.zeros((), r.dtype))
+    rows = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
     target = tuple(_target(system, prepared.params, i, jnp.zeros((), r.dtype)) for i in range(len(rows.a)))
     index = jnp.array(given, dtype=int)
     for _ in range(2):  # the second pass removes what the compliance left

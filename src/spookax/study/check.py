@@ -8,7 +8,6 @@ from spookax.scene.located import Located
 from spookax.scene.model import Scene
 from spookax.scene.parts import BodyPose, JointPosition, PointPosition
 from spookax.scene.paths import numeric_paths
-from spookax.scene.rules import WITH_AXIS
 from spookax.study import units as u
 from spookax.study.model import RecordingSpec, Study
 from spookax.study.read import StudyError
@@ -24,11 +23,11 @@ def sensor_dimensions(scene: Scene) -> dict[str, tuple[str, ...]]:
         elif isinstance(sensor, PointPosition):
             dimensions[name] = (u.LENGTH,) * 3
         else:
-            is_hinge = scene.joints[sensor.joint].type == "hinge"
+            turns = scene.free_axes()[sensor.joint].rotational
             if isinstance(sensor, JointPosition):
-                dimensions[name] = (u.ANGLE if is_hinge else u.LENGTH,)
+                dimensions[name] = (u.ANGLE if turns else u.LENGTH,)
             else:
-                dimensions[name] = (u.ANGULAR_RATE if is_hinge else u.SPEED,)
+                dimensions[name] = (u.ANGULAR_RATE if turns else u.SPEED,)
     return dimensions
 
 
@@ -53,16 +52,12 @@ def _recording_findings(recording: RecordingSpec, scene: Scene) -> Iterator[Find
     for section, kind, known in (
         ("inputs", "motor", scene.motors),
         ("sensors", "sensor", scene.sensors),
-        ("initial", "joint", scene.joints),
+        ("initial", "axis", scene.free_axes()),
     ):
         for name in getattr(recording, section):
             if name not in known:
                 message = f"the scene has no {kind} '{name}'"
                 yield Finding((section, name), None, message, nearest(name, known))
-    for name in recording.initial:
-        if name in scene.joints and scene.joints[name].type not in WITH_AXIS:
-            message = f"the joint '{name}' is not a hinge or prismatic"
-            yield Finding(("initial", name), None, message, "Delete this line.")
     for name, dimension in sensor_dimensions(scene).items():
         columns = recording.sensors.get(name, ())
         if columns and len(columns) != len(dimension):
@@ -78,14 +73,14 @@ def _noise_findings(study: Study, scene: Scene) -> Iterator[Finding]:
     density, loc = study.estimator.process_noise.density, ("estimator", "process_noise", "density")
     if not isinstance(density, dict):
         return
-    known = [name for name, joint in scene.joints.items() if joint.type in WITH_AXIS]
+    known = list(scene.free_axes())
     for name in density:
         if name not in known:
-            message = f"the scene has no hinge or prismatic joint '{name}'"
+            message = f"the scene has no axis '{name}'"
             yield Finding((*loc, name), density[name], message, nearest(name, known))
     for name in known:
         if name not in density:
-            yield Finding(loc, None, f"the joint '{name}' has no density", f"Add a line for '{name}'.")
+            yield Finding(loc, None, f"the axis '{name}' has no density", f"Add a line for '{name}'.")
 
 
 def _parameter_findings(study: Study, scene: Scene) -> Iterator[Finding]:

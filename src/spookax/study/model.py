@@ -108,7 +108,9 @@ class RecordingSpec(Strict):
         default_factory=dict,
         description="Sensor -> prior standard deviation of a zero offset of this recording alone [rad or m]",
     )
-    initial: dict[str, Start] = Field(default_factory=dict, description="Joint -> first guess of where it starts")
+    initial: dict[str, Start] = Field(
+        default_factory=dict, description="Joint, or `joint.axis` -> first guess of where it starts"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -157,7 +159,7 @@ class ProcessNoise(Strict):
     density: Positive | dict[str, Positive] = Field(
         default=1.0e-5,
         description="Standard deviation of the impulse per root of a second [N m sqrt(s) or N sqrt(s)]; "
-        "a mapping from every hinge and prismatic joint gives each a level of its own",
+        "a mapping from every joint (`joint.axis` where it has several) gives each a level of its own",
     )
     estimate: Switch = Field(default=True, description="Whether it is estimated from the evidence, or kept")
 

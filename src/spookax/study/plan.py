@@ -52,7 +52,8 @@ def planned(
                 value, speed = float(start) + grid.h * np.concatenate([[0.0], np.cumsum(value[:-1])]), value
             position[axis], rate[axis] = value, speed
     seen = [s for s in sensors if system.sensors[system.sensor_index(s)].type in ("body_pose", "point_position")]
-    if seen and len(position) < len(names) and len(system.joints) == system.num_bodies:
+    is_tree = len(system.joints) == system.num_bodies and not system.couplings
+    if seen and len(position) < len(names) and is_tree:
         position, rate = _by_kinematics(scene, model, tuple(seen), recording, grid, position, rate)
     rest = _rest(scene, position)
 

@@ -21,7 +21,7 @@ DATASET_FILE = re.compile(r"[^/]+/[^/]+")
 
 _NEVER_NEGATIVE = re.compile(
     r"bodies\.[^.]+\.(mass|inertia\.(xx|yy|zz))"
-    r"|joints\.[^.]+\.(friction\.(viscous|coulomb|stribeck\.(excess|speed))|spring\.stiffness|armature)"
+    r"|joints\.[^.]+\.(axes\.[^.]+\.)?(friction\.(viscous|coulomb|stribeck\.(excess|speed))|spring\.stiffness|armature|length)"
     r"|motors\.[^.]+\.back_emf"
 )
 _WHOLE_INERTIA = re.compile(r"bodies\.[^.]+\.inertia")

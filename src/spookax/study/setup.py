@@ -86,8 +86,9 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
     settings = study.estimator
     h = step or settings.step or scene.step
     scene = scene.model_copy(update={"step": h})
-    friction = {p for p in study.parameters if p.endswith(("friction.coulomb", "friction.stribeck.excess"))}
-    system, params = build(scene, always_dry=frozenset(p.split(".")[1] for p in friction))
+    dry = ("friction.coulomb", "friction.stribeck.excess")
+    identified = (p.removeprefix("joints.").partition(".friction.")[0] for p in study.parameters if p.endswith(dry))
+    system, params = build(scene, always_dry=frozenset(name.replace(".axes.", ".") for name in identified))
     shared = ParameterMap(system, free_parameters(study, scene))
     sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
     own = own_offsets(study.recordings, system)

@@ -7,9 +7,10 @@ import numpy as np
 from .._typing import Array, Float
 from ..math import rotation
 from ..scene import Scene
-from ..scene.parts import JointPosition, JointRate
+from ..scene.kinds import KINDS, frame
+from ..scene.parts import Friction, JointPosition, JointRate
 from .params import Params
-from .system import WORLD, Axis, Joint, Motor, Sensor, System, saddle_pattern, spanning_tree
+from .system import WORLD, Axis, Coupling, Joint, Motor, Sensor, System, saddle_pattern, spanning_tree
 
 
 def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = frozenset()) -> tuple[System, Params]:
@@ -19,18 +20,27 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
     (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on.
 
     An axis gets a dry-friction row only if its Coulomb level or Stribeck excess is positive in the scene, or if its
-    joint is in `always_dry`: rows are topology, levels are parameters.
+    name is in `always_dry`: rows are topology, levels are parameters.
     """
     names = tuple(scene.bodies)
     number = {name: i for i, name in enumerate(names)} | {"world": WORLD}
     joints = tuple(Joint(n, j.type, number[j.parent], number[j.child]) for n, j in scene.joints.items())
+    free = [(i, n, axis) for i, n in enumerate(scene.joints) for axis in KINDS[scene.joints[n].type].axes]
+    along = [scene.joints[n].along(axis.name) for _, n, axis in free]
     axes = tuple(
-        Axis(i, j.type == "hinge", j.friction.coulomb > 0 or j.friction.stribeck.excess > 0 or n in always_dry)
-        for i, (n, j) in enumerate(scene.joints.items())
-        if j.type in ("hinge", "prismatic")
+        Axis(i, axis.path(n), axis.kind, axis.column, _is_dry(at.friction) or axis.path(n) in always_dry)
+        for (i, n, axis), at in zip(free, along, strict=True)
     )
-    axis_joints = [list(scene.joints.values())[a.joint] for a in axes]
-    axis_of = {joints[a.joint].name: i for i, a in enumerate(axes)}
+    axis_of = {axis.name: i for i, axis in enumerate(axes)}
+    screws = [n for n, j in scene.joints.items() if j.type == "screw"]
+    couplings = (
+        *(Coupling(n, axis_of[n], axis_of[f"{n}.slide"], f"joints.{n}.pitch", 1 / (2 * np.pi)) for n in screws),
+        *(
+            Coupling(n, axis_of[c.driver], axis_of[c.driven], f"couplings.{n}.ratio")
+            for n, c in scene.couplings.items()
+        ),
+    )
+    coupled = [*(scene.joints[n] for n in screws), *scene.couplings.values()]
     motors = tuple(Motor(n, axis_of[m.joint], tuple(c.order for c in m.cogging)) for n, m in scene.motors.items())
     sensors = tuple(
         Sensor(
@@ -42,16 +52,15 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
         for n, s in scene.sensors.items()
     )
     tree = spanning_tree(len(names), joints)
-    pattern = saddle_pattern(len(names), joints, axes, constraints, number, tree)
-    system = System(names, joints, axes, motors, sensors, constraints, tree, pattern)
+    pattern = saddle_pattern(len(names), joints, axes, couplings, constraints, number, tree)
+    system = System(names, joints, axes, couplings, motors, sensors, constraints, tree, pattern)
 
     defaults = scene.regularisation
 
     def array(values: list, *shape: int) -> jnp.ndarray:
         return jnp.asarray(np.asarray(values, dtype=float).reshape(-1, *shape))
 
-    along = [j.axis if j.type in ("hinge", "prismatic") else (0.0, 0.0, 1.0) for j in scene.joints.values()]
-    parent_frames = array([_frame_quaternion(np.asarray(axis, dtype=float)) for axis in along], 4)
+    parent_frames = array([frame(j.axis, j.x_axis) for j in scene.joints.values()], 4)
     turns = array([j.rotation for j in scene.joints.values()], 3)
     bodies = list(scene.bodies.values())
     motor_specs = list(scene.motors.values())
@@ -73,18 +82,23 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
         child_at=array([j.child_at for j in scene.joints.values()], 3),
         parent_frame=parent_frames,
         child_frame=_turned_back(parent_frames, turns),
+        length=array([_or(j.length, 0.0) for j in scene.joints.values()]),
         relative_compliance=array(
             [_or(j.relative_compliance, defaults.relative_compliance) for j in scene.joints.values()]
         ),
         relaxation=array([_or(j.relaxation_steps, defaults.relaxation_steps) for j in scene.joints.values()]),
-        viscous=array([j.friction.viscous for j in axis_joints]),
-        coulomb=array([j.friction.coulomb for j in axis_joints]),
-        stribeck_excess=array([j.friction.stribeck.excess for j in axis_joints]),
-        stribeck_speed=array([j.friction.stribeck.speed for j in axis_joints]),
-        stribeck_exponent=array([j.friction.stribeck.exponent for j in axis_joints]),
-        stiffness=array([j.spring.stiffness for j in axis_joints]),
-        rest=array([j.spring.rest for j in axis_joints]),
-        armature=array([j.armature for j in axis_joints]),
+        viscous=array([j.friction.viscous for j in along]),
+        coulomb=array([j.friction.coulomb for j in along]),
+        stribeck_excess=array([j.friction.stribeck.excess for j in along]),
+        stribeck_speed=array([j.friction.stribeck.speed for j in along]),
+        stribeck_exponent=array([j.friction.stribeck.exponent for j in along]),
+        stiffness=array([j.spring.stiffness for j in along]),
+        rest=array([j.spring.rest for j in along]),
+        armature=array([j.armature for j in along]),
+        ratio=array([scene.joints[n].pitch for n in screws] + [c.ratio for c in scene.couplings.values()]),
+        coupling_offset=array([getattr(c, "offset", 0.0) for c in coupled]),
+        coupling_compliance=array([_or(c.relative_compliance, defaults.relative_compliance) for c in coupled]),
+        coupling_relaxation=array([_or(c.relaxation_steps, defaults.relaxation_steps) for c in coupled]),
         gain=array([m.gain for m in motor_specs]),
         back_emf=array([getattr(m, "back_emf", 0.0) for m in motor_specs]),
         bias=array([m.bias for m in motor_specs]),
@@ -109,10 +123,5 @@ def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def _frame_quaternion(axis: np.ndarray) -> np.ndarray:
-    """Quaternion of a right-handed frame whose z axis is `axis`: the shortest turn from z."""
-    n = axis / np.linalg.norm(axis)
-    if n[2] < -1 + 1e-12:
-        return np.array([0.0, 1.0, 0.0, 0.0])
-    q = np.array([1 + n[2], -n[1], n[0], 0.0])
-    return q / np.linalg.norm(q)
+def _is_dry(friction: Friction) -> bool:
+    return friction.coulomb > 0 or friction.stribeck.excess > 0

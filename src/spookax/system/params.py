@@ -11,7 +11,7 @@ from .system import System
 
 
 class Params(eqx.Module):
-    """Numbers of a mechanism, in the order of `System.bodies`, `.joints`, `.axes`, `.motors`, `.sensors`."""
+    """Numbers of a mechanism, in the order of the bodies, joints, axes, couplings, motors, sensors of `System`."""
 
     step: Scalar  # h [s]
     gravity: Float[Array, " 3"]  # world [m/s^2]
@@ -26,6 +26,7 @@ class Params(eqx.Module):
     child_at: Float[Array, "joints 3"]  # joint point in the child's frame [m]
     parent_frame: Float[Array, "joints 4"]  # joint frame (z: axis) in the parent's frame
     child_frame: Float[Array, "joints 4"]  # joint frame in the child's frame
+    length: Float[Array, " joints"]  # between the points of a distance joint [m]
     relative_compliance: Float[Array, " joints"]  # rho = Sigma / scale of G M^-1 G^T [-]
     relaxation: Float[Array, " joints"]  # tau / h [steps]
     # axes
@@ -37,6 +38,11 @@ class Params(eqx.Module):
     stiffness: Float[Array, " axes"]  # [N m/rad or N/m]
     rest: Float[Array, " axes"]  # [rad or m]
     armature: Float[Array, " axes"]  # [kg m^2 or kg]
+    # couplings
+    ratio: Float[Array, " couplings"]  # motion of the driven axis per motion of the driver; of screws per turn
+    coupling_offset: Float[Array, " couplings"]  # [rad or m]
+    coupling_compliance: Float[Array, " couplings"]  # rho [-]
+    coupling_relaxation: Float[Array, " couplings"]  # tau / h [steps]
     # motors
     gain: Float[Array, " motors"]  # [N m or N per unit of input]
     back_emf: Float[Array, " motors"]  # [N m s/rad or N s/m]
@@ -109,9 +115,15 @@ def paths(system: System) -> dict[str, ParameterPath]:
             add(f"joints.{joint.name}.at.{name}", "at", j, i)
             add(f"joints.{joint.name}.child_at.{name}", "child_at", j, i)
         add(f"joints.{joint.name}.relative_compliance", "relative_compliance", j)
+        if joint.type == "distance":
+            add(f"joints.{joint.name}.length", "length", j)
     for a, axis in enumerate(system.axes):
         for suffix, field in _AXIS_FIELDS.items():
-            add(f"joints.{system.joints[axis.joint].name}.{suffix}", field, a)
+            add(f"joints.{axis.name.replace('.', '.axes.')}.{suffix}", field, a)
+    for c, coupling in enumerate(system.couplings):
+        add(coupling.path, "ratio", c)
+        if coupling.path.startswith("couplings."):
+            add(f"couplings.{coupling.name}.offset", "coupling_offset", c)
     for m, motor in enumerate(system.motors):
         for field in ("gain", "back_emf", "bias"):
             add(f"motors.{motor.name}.{field}", field, m)

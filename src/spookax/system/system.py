@@ -4,10 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ..math.block_sparse import Pattern, symbolic
+from ..scene.kinds import KINDS
 
 WORLD = -1
-ROWS = {"fixed": 6, "hinge": 5, "prismatic": 5, "ball": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,16 +23,36 @@ class Joint:
 
     @property
     def num_rows(self) -> int:
-        return ROWS[self.type]
+        return len(KINDS[self.type].lengths)
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """The free coordinate of a hinge or prismatic joint: where springs, friction, motors and sensors act."""
+    """A free coordinate of a joint: where springs, friction, motors, couplings and sensors act.
+
+    `kind` and `column` as in `spookax.scene.kinds.FreeAxis`; `name`: the joint's, or `joint.axis`.
+    """
 
     joint: int
-    rotational: bool
+    name: str
+    kind: str
+    column: int
     friction: bool  # has a dry-friction row in the MLCP
+
+    @property
+    def rotational(self) -> bool:
+        return self.kind != "slide"
+
+
+@dataclasses.dataclass(frozen=True)
+class Coupling:
+    """A row that lets the axis `driven` move by `ratio * per` times the axis `driver`; `path` is that of the ratio."""
+
+    name: str
+    driver: int
+    driven: int
+    path: str
+    per: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +91,7 @@ class System:
     bodies: tuple[str, ...]
     joints: tuple[Joint, ...]
     axes: tuple[Axis, ...]
+    couplings: tuple[Coupling, ...]
     motors: tuple[Motor, ...]
     sensors: tuple[Sensor, ...]
     constraints: tuple[Any, ...]  # the user's rows: see `spookax.constraints.custom`
@@ -97,16 +120,26 @@ class System:
         """Number of the joint called `name`; raises KeyError with the known names."""
         return _find(self.joints, name, "joint")
 
-    def axis_of(self, joint_name: str) -> int:
-        """Number of the axis of a hinge or prismatic joint."""
-        j = self.joint_index(joint_name)
-        for i, axis in enumerate(self.axes):
-            if axis.joint == j:
-                return i
-        raise KeyError(f"joint '{joint_name}' is a {self.joints[j].type} joint and has no single free axis")
+    def axis_of(self, name: str) -> int:
+        """Number of the axis called `joint`, or `joint.axis` of a joint with several; KeyError with the known names."""
+        return _find(self.axes, name, "axis")
 
     def axis_names(self) -> tuple[str, ...]:
-        return tuple(self.joints[axis.joint].name for axis in self.axes)
+        return tuple(axis.name for axis in self.axes)
+
+    def ends(self, axis: int) -> tuple[int, int]:
+        """Parent and child of an axis' joint."""
+        joint = self.joints[self.axes[axis].joint]
+        return joint.parent, joint.child
+
+    def axis_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Parents and children of all axes, as indices."""
+        ends = np.array([self.ends(i) for i in range(len(self.axes))], dtype=int).reshape(-1, 2)
+        return ends[:, 0], ends[:, 1]
+
+    def coupled_bodies(self, coupling: Coupling) -> tuple[int, ...]:
+        """Bodies that a coupling acts on, the world left out."""
+        return tuple(sorted({*self.ends(coupling.driver), *self.ends(coupling.driven)} - {WORLD}))
 
     def motor_index(self, name: str) -> int:
         return _find(self.motors, name, "motor")
@@ -124,21 +157,24 @@ def _find(items: tuple[Any, ...], name: str, kind: str) -> int:
 
 
 def spanning_tree(num_bodies: int, joints: tuple[Joint, ...]) -> tuple[int, ...]:
-    """Joints of a breadth-first spanning tree from the world, in the order in which they reach new bodies."""
+    """Joints of a breadth-first spanning tree from the world, in the order in which they reach new bodies.
+
+    Joints that leave most of a body free carry it only if no other does.
+    """
     reached, tree = {WORLD}, []
-    grew = True
-    while grew:
+
+    def reach(loosest: int) -> bool:
         grew = False
         for j, joint in enumerate(joints):
-            if (joint.parent in reached) != (joint.child in reached):
-                reached |= {joint.parent, joint.child}
+            if joint.num_rows >= loosest and (joint.parent in reached) != (joint.child in reached):
+                reached.update((joint.parent, joint.child))
                 tree.append(j)
                 grew = True
-        if not grew and len(reached) <= num_bodies:  # a free group: root it at its first body
-            rest = [b for b in range(num_bodies) if b not in reached]
-            if rest:
-                reached.add(rest[0])
-                grew = True
+        return grew
+
+    while len(reached) <= num_bodies:
+        if not (reach(3) or reach(1)):  # a free group: root it at its first body
+            reached.add(next(b for b in range(num_bodies) if b not in reached))
     return tuple(tree)
 
 
@@ -146,16 +182,17 @@ def saddle_pattern(
     num_bodies: int,
     joints: tuple[Joint, ...],
     axes: tuple[Axis, ...],
+    couplings: tuple[Coupling, ...],
     constraints: tuple[Any, ...],
     bodies: Mapping[str, int],
     tree: tuple[int, ...],
 ) -> Pattern:
-    """Block pattern of [D -A^T; A S]: nodes are bodies (6), joints and user rows, eliminated leaves to root.
+    """Block pattern of [D -A^T; A S]: nodes are bodies (6), joints, couplings and user rows, eliminated leaves to root.
 
-    A tree joint follows directly after the body that it connects outward; loop-closing joints and user rows come
+    A tree joint follows directly after the body that it connects outward; loop-closing joints and other rows come
     last, when every body is gone, because the pivot of a constraint node needs the bodies it acts on eliminated.
     """
-    sizes = [6] * num_bodies + [j.num_rows for j in joints] + [c.num_rows for c in constraints]
+    sizes = [6] * num_bodies + [j.num_rows for j in joints] + [1] * len(couplings) + [c.num_rows for c in constraints]
     edges: set[tuple[int, int]] = set()
     for j, joint in enumerate(joints):
         for body in (joint.parent, joint.child):
@@ -165,10 +202,15 @@ def saddle_pattern(
         joint = joints[axis.joint]
         if joint.parent != WORLD:
             edges.add((joint.parent, joint.child))
+    for c, coupling in enumerate(couplings):
+        for axis in (axes[coupling.driver], axes[coupling.driven]):
+            for body in (joints[axis.joint].parent, joints[axis.joint].child):
+                if body != WORLD:
+                    edges.add((num_bodies + len(joints) + c, body))
     for c, constraint in enumerate(constraints):
         for name in constraint.bodies:
             if name != "world":
-                edges.add((num_bodies + len(joints) + c, bodies[name]))
+                edges.add((num_bodies + len(joints) + len(couplings) + c, bodies[name]))
 
     outward: dict[int, int] = {}  # body -> tree joint that carries it
     reached = {WORLD}

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..scene import Scene
+from ..scene.kinds import KINDS, frame
 from ..scene.parts import Body, Joint
 from ..scene.shapes import Box, Capsule, Cylinder, Mesh, Sphere, load_mesh, rotation_matrix
-from .poses import pose_matrix
+from .poses import matrices, pose_matrix
 
 WORLD = "world"
 _GREY = "#555555"
@@ -38,8 +39,8 @@ def parts_of(scene: Scene, joints: bool = True) -> dict[str, list[Part]]:
     """The parts of every body and of the world, by name.
 
     A body without shapes becomes a frame, a sphere at its centre of mass whose volume goes with its mass, and
-    rods from there to its joints. `joints` adds markers: a pin along a hinge, a rail along a prismatic
-    joint, a ball.
+    rods from there to its joints. `joints` adds markers: a pin along an axis that turns, a rail along one that
+    slides, a ball.
     """
     shapes = {name: list(_shapes(body)) for name, body in scene.bodies.items()}
     size = _size(scene, shapes)
@@ -104,12 +105,14 @@ def _stick_figure(body: Body, points: list[np.ndarray], size: float, heaviest: f
 
 
 def _joint(name: str, joint: Joint, size: float) -> Iterator[Part]:
+    """A pin along every axis that turns, a rail along every one that slides, a ball where all directions are free."""
     name = f"joint_{name}"
-    if joint.type == "hinge":
-        yield _cylinder(name, 0.015 * size, 0.12 * size, _along(joint.axis, joint.at), _GREY)
-    elif joint.type == "prismatic":
-        yield _cylinder(name, 0.008 * size, 2.0 * size, _along(joint.axis, joint.at), _GREY)
-    elif joint.type == "ball":
+    columns = matrices(frame(joint.axis, joint.x_axis)).T
+    for axis in KINDS[joint.type].axes:
+        part = f"{name}_{axis.name}" if axis.name else name
+        radius, length = (0.015, 0.12) if axis.rotational else (0.008, 2.0)
+        yield _cylinder(part, radius * size, length * size, _along(columns[axis.column], joint.at), _GREY)
+    if joint.type in ("ball", "distance"):
         yield _sphere(name, 0.03 * size, pose_matrix(joint.at, np.eye(3)), _GREY)
 
 

@@ -1,5 +1,6 @@
 """Poses of the body frames over time, as plain arrays."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..scene import Scene
+from ..scene.kinds import KINDS, frame
 from ..scene.parts import Initial, Joint
 from ..scene.shapes import rotation_matrix
 
@@ -107,7 +109,7 @@ def initial_poses(scene: Scene) -> BodyPoses:
             X_WB[next(name for name in scene.bodies if name not in X_WB)] = np.eye(4)
         for name in ready:
             joint = waiting.pop(name)
-            X_PC = _relative_pose(joint, scene.initial.get(name))
+            X_PC = _relative_pose(name, joint, scene.initial)
             if joint.child not in X_WB:
                 X_WB[joint.child] = X_WB[joint.parent] @ X_PC
             elif joint.parent not in X_WB:
@@ -170,11 +172,16 @@ def pose_matrix(at: ArrayLike, rotation: np.ndarray) -> np.ndarray:
     return X
 
 
-def _relative_pose(joint: Joint, initial: Initial | None) -> np.ndarray:
-    """Pose of the child in the parent, X_PC (4, 4), at the joint's initial position."""
-    position = initial.position if initial is not None else 0.0
-    axis = np.asarray(joint.axis, dtype=float)
-    turn = rotation_matrix(tuple(axis * position)) if joint.type == "hinge" else np.eye(3)
-    slide = axis * position if joint.type == "prismatic" else np.zeros(3)
+def _relative_pose(name: str, joint: Joint, initial: Mapping[str, Initial]) -> np.ndarray:
+    """Pose of the child in the parent, X_PC (4, 4), at the joint's initial positions."""
+    F = matrices(frame(joint.axis, joint.x_axis))  # columns u, v, n in the parent
+    turn, slide = np.eye(3), F[:, 2] * (joint.length or 0.0)
+    for axis in KINDS[joint.type].axes:
+        start = initial.get(axis.path(name))
+        along = F[:, axis.column] * (start.position if start is not None else 0.0)
+        if axis.rotational:
+            turn = turn @ rotation_matrix(tuple(along))
+        else:
+            slide = slide + along
     R_PC = turn @ rotation_matrix(joint.rotation)
     return pose_matrix(np.asarray(joint.at) + slide - R_PC @ np.asarray(joint.child_at), R_PC)

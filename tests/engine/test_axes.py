@@ -1,0 +1,118 @@
+"""What acts along an axis acts along every axis of every type of joint: motor, rotor, spring, viscous and dry friction.
+
+Each joint holds a ball-like body of its own; the axes of a joint are driven in turn, so that closed forms hold.
+"""
+
+import numpy as np
+import pytest
+from engine.mechanisms import AXES, J_RACK, M_RACK, PITCH, place, rack, simulate
+
+NAMES = tuple(AXES)
+FREE = tuple(name for name in NAMES if name != "screw.slide")  # a screw's slide follows its turn
+U = 0.4  # N m, N
+
+
+def inertia(system, name):
+    """What a motor on this axis has to move [kg m^2 or kg]."""
+    if name == "screw":
+        return J_RACK + M_RACK * (PITCH / (2 * np.pi)) ** 2
+    return J_RACK if system.axes[system.axis_of(name)].rotational else M_RACK
+
+
+def turns():
+    """Sets of axes, not two of one joint, that hold every axis once."""
+    by_joint = {}
+    for name in FREE:
+        by_joint.setdefault(name.partition(".")[0], []).append(name)
+    most = max(map(len, by_joint.values()))
+    return [[names[i] for names in by_joint.values() if i < len(names)] for i in range(most)]
+
+
+def driven(names, u=U):
+    return [u if name in names else 0.0 for name in NAMES]
+
+
+def moved(system, params, names, command=None, start=None):
+    """Position and rate over time of some axes, driven or released."""
+    joints = dict.fromkeys(names, start) if start is not None else {}
+    trajectory = simulate(system, params, place(system, params, joints), driven(names) if command is None else command)
+    return {name: trajectory.joint(name) for name in names}, trajectory
+
+
+@pytest.mark.parametrize("rotor", [0.0, 0.3])
+def test_a_motor_accelerates_body_and_rotor(rotor):
+    """u / (J + J_r) from the first instant on, for a quarter of a second (a screw's slide has a rotor too)."""
+    system, params = rack(along={"armature": rotor})
+    for names in turns():
+        found, trajectory = moved(system, params, names)
+        for name, (_, rate) in found.items():
+            felt = rotor * (1 + (PITCH / (2 * np.pi)) ** 2) if name == "screw" else rotor
+            expected = U / (inertia(system, name) + felt) * trajectory.time
+            np.testing.assert_allclose(rate[:50], expected[:50], rtol=1e-4, atol=1e-9, err_msg=name)
+
+
+def test_viscous_friction_sets_the_speed():
+    """u / c in the end, with the time constant J / c + h / 2 of a brake that acts at the end of each kick."""
+    viscous = 3.0
+    system, params = rack(along={"friction": {"viscous": viscous}})
+    for names in turns():
+        found, trajectory = moved(system, params, names)
+        for name, (_, rate) in found.items():
+            c = viscous * (1 + (PITCH / (2 * np.pi)) ** 2) if name == "screw" else viscous
+            decay = (1 + 0.005 * c / inertia(system, name)) ** -np.arange(len(trajectory.time))
+            np.testing.assert_allclose(rate[1:-1], (U / c * (1 - decay))[1:-1], rtol=1e-4, err_msg=name)
+
+
+def test_a_spring_swings_with_its_period():
+    """2 pi sqrt(J / k), lengthened by the warp of the implicit midpoint rule, tan(W / 2) = h omega / 2."""
+    h, k = 0.005, 8.0
+    system, params = rack(h, along={"spring": {"stiffness": k}})
+    for names in turns():
+        found, trajectory = moved(system, params, names, driven([]), 0.1)
+        for name, (x, _) in found.items():
+            stiffness = k * (1 + (PITCH / (2 * np.pi)) ** 2) if name == "screw" else k
+            omega = np.sqrt(stiffness / inertia(system, name))
+            down = np.flatnonzero((x[:-1] > 0) & (x[1:] <= 0))
+            at = trajectory.time[down] + h * x[down] / (x[down] - x[down + 1])
+            assert np.mean(np.diff(at)) == pytest.approx(np.pi * h / np.arctan(h * omega / 2), rel=1e-4), name
+
+
+@pytest.mark.parametrize("load", [0.0, 0.5, 0.99])
+def test_dry_friction_holds_up_to_its_level(load):
+    """And lets no axis creep faster than v_creep, whichever is driven."""
+    system, params = rack(along={"friction": {"coulomb": U}})
+    for names in turns():
+        _, trajectory = moved(system, params, names, driven(names, load * U))
+        assert np.abs(trajectory.rate[1:]).max() <= 1e-6 * (1 + 1e-6)
+
+
+def test_dry_friction_lets_go_above_its_level():
+    """At 1.2 of the level an axis accelerates with what is left, while the others of its joint are held."""
+    system, params = rack(along={"friction": {"coulomb": U}})
+    for names in turns():
+        load = 1.2 * (1 + PITCH / (2 * np.pi)) if "screw" in names else 1.2
+        command = [load * U if name == "screw" and name in names else 1.2 * U * (name in names) for name in NAMES]
+        found, trajectory = moved(system, params, names, command)
+        for name, (_, rate) in found.items():
+            left = 0.2 * U * (1 + PITCH / (2 * np.pi)) if name == "screw" else 0.2 * U
+            expected = left / inertia(system, name) * trajectory.time
+            np.testing.assert_allclose(rate[1:50], expected[1:50], rtol=1e-4, atol=2e-6, err_msg=name)
+        still = [i for i, name in enumerate(NAMES) if name not in (*names, "screw.slide", "screw")]
+        assert np.abs(trajectory.rate[1:50, still]).max() <= 1e-6 * (1 + 1e-6)
+
+
+def test_positions_and_rates_are_those_given():
+    """Beyond a turn, too: every axis reads what the state was made from."""
+    rng = np.random.default_rng(3)
+    system, params = rack()
+    given = {}
+    for name in FREE:
+        reach = 9.0 if system.axes[system.axis_of(name)].kind != "slide" else 1.0
+        given[name] = {"position": float(rng.uniform(-reach, reach)), "rate": float(rng.normal())}
+    trajectory = simulate(system, params, place(system, params, given))
+    for name, value in given.items():
+        position, rate = trajectory.joint(name)
+        assert position[0] == pytest.approx(value["position"], abs=1e-9), name
+        assert rate[0] == pytest.approx(value["rate"], rel=1e-3), name
+    slide, screw = trajectory.joint("screw.slide"), trajectory.joint("screw")
+    np.testing.assert_allclose(slide[0], PITCH / (2 * np.pi) * screw[0], rtol=0, atol=1e-4)
