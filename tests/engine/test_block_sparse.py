@@ -1,5 +1,8 @@
 """Block elimination against numpy's dense solve, on random trees and loops."""
 
+import ast
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine.mechanisms import compiled
@@ -28,22 +31,63 @@ def draw(rng, sizes, edges):
     return dense, {(i, j): dense[node[i], node[j]] for i, j in pairs}, node
 
 
+@pytest.mark.parametrize("levels", [False, True], ids=["leaves to root", "levels"])
 @pytest.mark.parametrize("extra_edges", [0, 1, 3], ids=["tree", "one loop", "three loops"])
-def test_solution_equals_the_dense_one(extra_edges, rng):
-    sizes = (6, 5, 6, 3, 1, 6, 2)
+def test_solution_equals_the_dense_one(extra_edges, levels, rng):
+    sizes = (6, 5, 6, 5, 5, 6, 5, 6, 6, 5)
     edges, order = tree_edges(rng, len(sizes))
     while len(edges) < len(sizes) - 1 + extra_edges:
         i, j = sorted(rng.integers(0, len(sizes), 2).tolist())
         if i != j and (j, i) not in edges:
             edges.add((j, i))
-    pattern = block_sparse.symbolic(sizes, edges, order)
+    pattern = block_sparse.symbolic(sizes, edges, None if levels else order, {})
     fill = sum(len(later) for later in pattern.later) - len(edges)
-    assert fill == 0 if extra_edges == 0 else fill >= 0, "a tree from leaves to root has no fill"
-    dense, blocks, node = draw(rng, sizes, edges)
+    if not levels:
+        assert fill == 0 if extra_edges == 0 else fill >= 0, "a tree from leaves to root has no fill"
+    dense, blocks, _ = draw(rng, sizes, edges)
     rhs = rng.normal(size=(sum(sizes), 2))
-    solve = compiled(lambda blocks, rhs: block_sparse.factor(pattern, blocks).solve(rhs))
-    x = np.concatenate(solve(blocks, [rhs[part] for part in node]))
-    np.testing.assert_allclose(x, np.linalg.solve(dense, rhs), rtol=1e-11, atol=1e-11)
+    x = compiled(lambda blocks, rhs: solved(pattern, blocks, rhs))(stacks(sizes, blocks), rhs)
+    np.testing.assert_allclose(x, np.linalg.solve(dense, rhs), rtol=1e-10, atol=1e-10)
+
+
+def stacks(sizes, blocks):
+    """Blocks of one shape, stacked, with their keys."""
+    shapes = {}
+    for (i, j), block in blocks.items():
+        shapes.setdefault((sizes[i], sizes[j]), []).append(((i, j), block))
+    return {str([key for key, _ in found]): np.stack([b for _, b in found]) for found in shapes.values()}
+
+
+def solved(pattern, stacked, rhs):
+    work, x = block_sparse.Store(), block_sparse.Store()
+    for keys, block in stacked.items():
+        work.put(ast.literal_eval(keys), block)
+    ends = np.cumsum(pattern.sizes)
+    for i, (end, size) in enumerate(zip(ends, pattern.sizes, strict=True)):
+        x.put([(i,)], rhs[None, end - size : end])
+    block_sparse.factor(pattern, work).solve(x)
+    return jnp.concatenate([x.get([(i,)])[0] for i in range(len(ends))])
+
+
+def test_levels_of_a_chain_grow_with_its_logarithm():
+    """Bodies and joints in turn, joints after a body: each level halves what is left, and the fill stays bounded."""
+    found = {}
+    for n in (16, 64, 256):
+        joints = {n + j: {b for b in (j - 1, j) if b >= 0} for j in range(n)}
+        edges = {(j, b) for j, bodies in joints.items() for b in bodies} | {(b, b + 1) for b in range(n - 1)}
+        found[n] = block_sparse.symbolic([6] * n + [5] * n, edges, None, joints)
+        assert sum(map(len, found[n].levels)) == 2 * n
+        assert sum(map(len, found[n].later)) <= 8 * n
+    assert len(found[256].levels) - len(found[64].levels) <= len(found[64].levels) - len(found[16].levels) + 2
+    assert len(found[256].levels) <= 26
+
+
+def test_sums_of_groups(rng):
+    """Few large groups and many small ones, empty ones among them."""
+    values = rng.normal(size=(30, 2))
+    for groups in ([[0, 1, 2], [], [5]], [list(range(30)), [], [], [1], [], [], [], [], [], [], [], []]):
+        expected = np.array([values[group].sum(axis=0) for group in groups])
+        np.testing.assert_allclose(block_sparse.sums(jnp.asarray(values), groups), expected, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 9])

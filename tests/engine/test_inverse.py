@@ -22,7 +22,10 @@ def dense(blocks, sizes):
     """The block matrix of a step as one array."""
     return jnp.concatenate(
         [
-            jnp.concatenate([blocks.get((i, j), jnp.zeros((a, b))) for j, b in enumerate(sizes)], axis=1)
+            jnp.concatenate(
+                [blocks.get([(i, j)])[0] if (i, j) in blocks else jnp.zeros((a, b)) for j, b in enumerate(sizes)],
+                axis=1,
+            )
             for i, a in enumerate(sizes)
         ]
     )
@@ -44,7 +47,7 @@ def transitions(system, params, state, command, impulse, dv):
     rows = assemble(system, prepared, state, command, impulse)
     K = dense(saddle.blocks(system, rows), system.pattern.sizes)
     D, G, sigma = K[:n, :n], K[n:, :n], jnp.diagonal(K[n:, n:])
-    terms = (D @ v1, rows.p, G.T @ jnp.concatenate(info.joint_impulses), impulse)
+    terms = (D @ v1, rows.p, G.T @ info.joint_impulses.reshape(-1), impulse)
     kicked = {
         "friction": info.friction,
         "inverse": inverse_dynamics(system, prepared, state, stacked(after), command),

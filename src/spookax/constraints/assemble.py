@@ -14,6 +14,8 @@ and F = 0 needs no special case.
 Source: Marklund, Servin, Larson (2025), eqs. (2.8)-(2.11), (2.17)-(2.19), (2.25)-(2.26), with +h(f + f_g).
 """
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,7 @@ import numpy as np
 
 from .._typing import Array, Float, Scalar
 from ..math import rotation
-from ..math.block_sparse import inverse
+from ..math.block_sparse import inverse, sums, take
 from ..math.product import matmul, matvec
 from ..scene.kinds import KINDS
 from ..system import Params, State, System
@@ -36,22 +38,25 @@ class Prepared(eqx.Module):
     geometry: frames.Geometry
     J: Float[Array, "bodies 3 3"]
     gravity: Float[Array, " 3"]  # in the axes of the tilted base
-    sigma: tuple[Float[Array, " rows"], ...]  # one per joint
+    sigma: Float[Array, "joints rows"]  # one in rows that a joint does not have
     gamma: Float[Array, " joints"]
     axis_damping: Float[Array, " axes"]  # viscous plus back-EMF [N m s/rad or N s/m]
 
 
 class Rows(eqx.Module):
-    """One step as data (see the module's head). Impulses; `nodes` are joints, couplings, user rows."""
+    """One step as data (see the module's head). Impulses; `nodes` are joints, couplings, user rows.
+
+    All nodes have as many rows as the largest. Rows that a node does not have say 0 v + 1 lam + 0 = 0.
+    """
 
     D: Float[Array, "bodies 6 6"]
     p: Float[Array, "bodies 6"]
     kappa: Float[Array, " axes"]
     b_A: Float[Array, "axes 6"]
     b_B: Float[Array, "axes 6"]
-    G: tuple[tuple[Float[Array, "rows 6"], ...], ...]  # per node, per body of it
-    sigma: tuple[Float[Array, " rows"], ...]
-    a: tuple[Float[Array, " rows"], ...]
+    G: Float[Array, "edges rows 6"]  # Jacobian of every (node, body) of `System.edges`
+    sigma: Float[Array, "nodes rows"]
+    a: Float[Array, "nodes rows"]
     bound: Float[Array, " friction"]  # F = h f [N m s or N s]
     creep: Scalar
     position: Float[Array, " axes"]  # unwrapped coordinates at t_k; not part of the equations
@@ -78,18 +83,21 @@ def prepare(system: System, params: Params) -> Prepared:
     J_trace = jnp.trace(jax.vmap(inverse)(J), axis1=-2, axis2=-1)
     inverse_mass = jnp.concatenate([1 / params.mass, jnp.zeros_like(params.mass[:1])])
     inverse_J = jnp.concatenate([J_trace, jnp.zeros_like(J_trace[:1])])
-    sigma = []
+    A = [joint.parent % (system.num_bodies + 1) for joint in system.joints]
+    B = [joint.child for joint in system.joints]
+    lever_A, lever_B = jnp.sum(geometry.s_A**2, axis=1), jnp.sum(geometry.s_B**2, axis=1)
+    lever = lever_A * take(inverse_J, A) + lever_B * take(inverse_J, B)
+    length = take(inverse_mass, A) + take(inverse_mass, B) + 2 / 9 * lever
+    angle = (take(inverse_J, A) + take(inverse_J, B)) / 3
+    lengths = np.zeros((len(system.joints), system.width), dtype=bool)
     for j, joint in enumerate(system.joints):
-        A, B = joint.parent, joint.child
-        lever = jnp.sum(geometry.s_A[j] ** 2) * inverse_J[A] + jnp.sum(geometry.s_B[j] ** 2) * inverse_J[B]
-        length = inverse_mass[A] + inverse_mass[B] + 2 / 9 * lever
-        angle = (inverse_J[A] + inverse_J[B]) / 3
-        is_length = jnp.array(KINDS[joint.type].lengths)
-        sigma.append(params.relative_compliance[j] * jnp.where(is_length, length, angle))
+        lengths[j, : joint.num_rows] = KINDS[joint.type].lengths
+    sigma = params.relative_compliance[:, None] * jnp.where(lengths, length[:, None], angle[:, None])
+    sigma = jnp.where(system.filled[: len(system.joints)], sigma, 1.0)
     damping = params.viscous
     for m, motor in enumerate(system.motors):
         damping = damping.at[motor.axis].add(params.back_emf[m])
-    return Prepared(params, geometry, J, base_gravity(params), tuple(sigma), 1 / (1 + 4 * params.relaxation), damping)
+    return Prepared(params, geometry, J, base_gravity(params), sigma, 1 / (1 + 4 * params.relaxation), damping)
 
 
 def motor_forces(
@@ -123,10 +131,7 @@ def scatter(
     system: System, b_A: Float[Array, "axes 6"], b_B: Float[Array, "axes 6"], amount: Float[Array, " axes"]
 ) -> Float[Array, "bodies 6"]:
     """Impulses b^T amount on the bodies."""
-    out = jnp.zeros((system.num_bodies + 1, 6), dtype=b_A.dtype)
-    parents, children = system.axis_ends()
-    out = out.at[parents % (system.num_bodies + 1)].add(b_A * amount[:, None]).at[children].add(b_B * amount[:, None])
-    return out[:-1]
+    return sums(jnp.concatenate([b_A, b_B]) * jnp.concatenate([amount, amount])[:, None], system.axes_of_body)
 
 
 def poses_of(system: System, params: Params, kin: frames.Kinematics, names: tuple[str, ...]) -> tuple:
@@ -136,26 +141,64 @@ def poses_of(system: System, params: Params, kin: frames.Kinematics, names: tupl
     return tuple(custom.Pose(kin.r[i], kin.e[i], com[i]) for i in index)
 
 
-def joint_rows(system: System, kin: frames.Kinematics) -> tuple[list[Array], list[tuple[Array, ...]]]:
-    """Violation and Jacobians of every joint; the world's Jacobian is left out."""
-    f = kin.joints
-    gaps: list[Array] = [jnp.zeros(0)] * len(system.joints)
-    jacobians: list[tuple[Array, ...]] = [()] * len(system.joints)
+def joint_rows(
+    system: System, kin: frames.Kinematics
+) -> tuple[Float[Array, "joints rows"], Float[Array, "joint_edges rows 6"]]:
+    """Violation of every joint, and the Jacobians of its edges; rows that a joint does not have are zero."""
+    parts: tuple[list[Array], ...] = ([], [], [])
+    order: list[int] = []
     for kind in dict.fromkeys(j.type for j in system.joints):
         members = [i for i, j in enumerate(system.joints) if j.type == kind]
-        gap, G_A, G_B = joints.rows(kind, joints.take(f, tuple(members)))
-        for row, i in enumerate(members):
-            gaps[i] = gap[row]
-            jacobians[i] = (G_B[row],) if system.joints[i].parent < 0 else (G_A[row], G_B[row])
-    return gaps, jacobians
+        for part, found in zip(parts, joints.rows(kind, joints.take(kin.joints, tuple(members))), strict=True):
+            missing = [(0, 0), (0, system.width - found.shape[1])] + [(0, 0)] * (found.ndim - 2)
+            part.append(jnp.pad(found, missing))
+        order += members
+    if not order:
+        return jnp.zeros((0, system.width), dtype=kin.r.dtype), jnp.zeros((0, system.width, 6), dtype=kin.r.dtype)
+    back = [order.index(i) for i in range(len(order))]
+    gap, G_A, G_B = (take(jnp.concatenate(part) if len(part) > 1 else part[0], back) for part in parts)
+    held = [j for j, joint in enumerate(system.joints) if joint.parent >= 0]
+    return gap, jnp.concatenate([G_B, take(G_A, held)]) if held else G_B
 
 
-def node_bodies(system: System) -> tuple[tuple[int, ...], ...]:
-    """Body numbers of every constraint node, in the order of its Jacobians (the world left out)."""
-    of_joints = tuple((j.child,) if j.parent < 0 else (j.parent, j.child) for j in system.joints)
-    of_couplings = tuple(system.coupled_bodies(c) for c in system.couplings)
-    of_rows = tuple(tuple(system.bodies.index(n) for n in c.bodies if n != "world") for c in system.constraints)
-    return of_joints + of_couplings + of_rows
+class Violations(NamedTuple):
+    """What every constraint node says at a pose. `gap`: g of holonomic nodes, `drive`: -gamma(t) of the others."""
+
+    gap: Float[Array, "nodes rows"]
+    drive: Float[Array, "nodes rows"]
+    G: Float[Array, "edges rows 6"]
+
+
+def violations(
+    system: System,
+    params: Params,
+    kin: frames.Kinematics,
+    axis_rows: tuple[Float[Array, "axes 6"], Float[Array, "axes 6"]],
+    position: Float[Array, " axes"],
+    time: Scalar,
+) -> Violations:
+    """Joints, couplings and user rows at a pose, with the rate rows and unwrapped positions of the axes there."""
+    gap, G = joint_rows(system, kin)
+    gaps, drives, jacobians = [gap], [jnp.zeros_like(gap)], [G]
+
+    def append(found: Array, blocks: tuple[Array, ...], holonomic: bool) -> None:
+        found = _filled_up(system, found)[None]
+        gaps.append(found if holonomic else jnp.zeros_like(found))
+        drives.append(jnp.zeros_like(found) if holonomic else found)
+        jacobians.extend(_filled_up(system, block)[None] for block in blocks)
+
+    for gap, blocks in zip(*axes.coupling_rows(system, params, *axis_rows, position), strict=True):
+        append(gap, blocks, True)
+    for c, row in enumerate(system.constraints):
+        found, blocks = custom.linearise(row, poses_of(system, params, kin, row.bodies), params.rows[c], time)
+        blocks = tuple(block for block, name in zip(blocks, row.bodies, strict=True) if name != "world")
+        append(found, blocks, row.holonomic)
+    return Violations(*(part[0] if len(part) == 1 else jnp.concatenate(part) for part in (gaps, drives, jacobians)))
+
+
+def _filled_up(system: System, rows: Float[Array, "rows ..."]) -> Float[Array, "width ..."]:
+    """One node's rows, and zeros for those that it does not have."""
+    return jnp.pad(rows, [(0, system.width - rows.shape[0])] + [(0, 0)] * (rows.ndim - 1))
 
 
 def assemble(
@@ -173,29 +216,21 @@ def assemble(
     kin = frames.kinematics(system, state.r, state.e, prepared.geometry)
     v = velocity(state)
 
-    gaps, G = joint_rows(system, kin)
-    sigma = list(prepared.sigma)
-    a = [
-        4 * prepared.gamma[j] / h * gaps[j] - prepared.gamma[j] * _speed(system, G[j], (joint.parent, joint.child), v)
-        for j, joint in enumerate(system.joints)
-    ]
     b_A, b_B, rate, position = axis_motion(system, kin, state.near, v)
-    for c, (gap, jac) in enumerate(zip(*axes.coupling_rows(system, params, b_A, b_B, position), strict=True)):
-        index = system.coupled_bodies(system.couplings[c])
-        gamma = 1 / (1 + 4 * params.coupling_relaxation[c])
-        G.append(jac)
-        a.append(4 * gamma / h * gap - gamma * _speed(system, jac, index, v))
-        sigma.append(params.coupling_compliance[c] * _inverse_mass(params, prepared.J, jac, index))
-    for c, row in enumerate(system.constraints):
-        bias, jac = custom.linearise(row, poses_of(system, params, kin, row.bodies), params.rows[c], state.time)
-        index = tuple(-1 if n == "world" else system.bodies.index(n) for n in row.bodies)
-        jac = tuple(block for block, i in zip(jac, index, strict=True) if i >= 0)
-        gamma = 1 / (1 + 4 * params.row_relaxation[c])
-        if isinstance(row, custom.AbstractHolonomic):
-            bias = 4 * gamma / h * bias - gamma * _speed(system, jac, index, v)
-        G.append(jac)
-        a.append(bias)
-        sigma.append(params.row_compliance[c] * _inverse_mass(params, prepared.J, jac, index))
+    gap, drive, G = violations(system, params, kin, (b_A, b_B), position, state.time)
+    sigma, gamma = prepared.sigma, prepared.gamma
+    others = len(system.node_rows) - len(system.joints)
+    if others:
+        compliance = jnp.concatenate([params.coupling_compliance, params.row_compliance])
+        relaxation = jnp.concatenate([params.coupling_relaxation, params.row_relaxation])
+        mobility = jnp.where(system.filled[-others:], compliance[:, None] * _mobility(system, prepared, G, others), 1.0)
+        sigma, gamma = jnp.concatenate([sigma, mobility]), jnp.concatenate([gamma, 1 / (1 + 4 * relaxation)])
+    a = gap
+    if system.edges:
+        speed = sums(matvec(G, take(v, [body for _, body in system.edges])), system.edges_of_node)
+        a = gamma[:, None] * (4 / h * gap - speed)
+    if system.constraints:
+        a = jnp.where(system.holonomic[:, None], a, drive)
 
     free, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, prepared.J, h)
     linear = params.mass[:, None, None] * jnp.eye(3, dtype=v.dtype)
@@ -215,9 +250,7 @@ def assemble(
         bound = h * dry_friction(system, params, rate)
     else:
         kappa = bound = jnp.zeros(0, dtype=v.dtype)
-    return Rows(
-        D, -(kick + impulse), kappa, b_A, b_B, tuple(G), tuple(sigma), tuple(a), bound, params.v_creep, position
-    )
+    return Rows(D, -(kick + impulse), kappa, b_A, b_B, G, sigma, a, bound, params.v_creep, position)
 
 
 def axis_motion(
@@ -231,16 +264,15 @@ def axis_motion(
     return b_A, b_B, axes.rates(system, b_A, b_B, v), axes.coordinates(system, kin, near)
 
 
-def _speed(system: System, jacobians: tuple[Array, ...], index: tuple[int, ...], v: Array) -> Array:
-    bodies = [i for i in index if i >= 0]
-    return sum((matvec(jac, v[i]) for jac, i in zip(jacobians, bodies, strict=True)), jnp.zeros(jacobians[0].shape[0]))
-
-
-def _inverse_mass(params: Params, J: Array, jacobians: tuple[Array, ...], index: tuple[int, ...]) -> Array:
-    """diag(G M^-1 G^T) of a user row."""
-    bodies = [i for i in index if i >= 0]
-    total = jnp.zeros(jacobians[0].shape[0])
-    for jac, i in zip(jacobians, bodies, strict=True):
-        total = total + jnp.sum(jac[:, :3] ** 2, axis=1) / params.mass[i]
-        total = total + jnp.sum(matmul(jac[:, 3:], inverse(J[i])) * jac[:, 3:], axis=1)
-    return total
+def _mobility(
+    system: System, prepared: Prepared, G: Float[Array, "edges rows 6"], last: int
+) -> Float[Array, "last rows"]:
+    """diag(G M^-1 G^T) of the last nodes."""
+    groups = system.edges_of_node[-last:]
+    numbers = [i for group in groups for i in group]
+    G = take(G, numbers)
+    bodies = [system.edges[i][1] for i in numbers]
+    linear = jnp.sum(G[..., :3] ** 2, axis=-1) / take(prepared.params.mass, bodies)[:, None]
+    turn = matmul(G[..., 3:], take(jax.vmap(inverse)(prepared.J), bodies))
+    mine = [[numbers.index(i) for i in group] for group in groups]
+    return sums(linear + jnp.sum(turn * G[..., 3:], axis=-1), mine)

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
+from ..math.block_sparse import take as take_rows
 from ..math.product import matvec
 from ..system import Params, System
 from .frames import Kinematics
@@ -121,9 +122,9 @@ def rates(
 ) -> Float[Array, " axes"]:
     """Rate of every axis for stacked body velocities (v world, w body)."""
     padded = jnp.concatenate([velocity, jnp.zeros_like(velocity[:1])])
-    nb = system.num_bodies
     parents, children = system.axis_ends()
-    return jnp.sum(b_A * padded[parents % (nb + 1)] + b_B * padded[children], axis=-1)
+    on_parents = take_rows(padded, (parents % (system.num_bodies + 1)).tolist())
+    return jnp.sum(b_A * on_parents + b_B * take_rows(velocity, children.tolist()), axis=-1)
 
 
 def coupling_rows(

@@ -21,7 +21,7 @@ class Rod(AbstractHolonomic):
 
 import abc
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,7 @@ class AbstractRow(abc.ABC):
     name: str
     bodies: tuple[str, ...]
     num_rows: int
+    holonomic: ClassVar[bool]
 
     def defaults(self) -> Mapping[str, float]:
         """Numbers of the row with their start values (SI); they become parameters `rows.NAME.KEY`."""
@@ -61,6 +62,8 @@ class AbstractRow(abc.ABC):
 class AbstractHolonomic(AbstractRow):
     """g(q) = 0, regularised by Spook like any joint."""
 
+    holonomic = True
+
     @abc.abstractmethod
     def gap(self, poses: tuple[Pose, ...], values: Mapping[str, Scalar]) -> Float[Array, " rows"]:
         """Violation g [m or rad]; zero when the constraint holds."""
@@ -68,6 +71,8 @@ class AbstractHolonomic(AbstractRow):
 
 class AbstractNonholonomic(AbstractRow):
     """G(q) v = gamma(t), linear in the velocities; cannot drift back what it has lost."""
+
+    holonomic = False
 
     @abc.abstractmethod
     def speed(

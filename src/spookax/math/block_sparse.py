@@ -2,20 +2,27 @@
 
 The matrices of this package have a positive definite symmetric part (saddle matrices [D -A^T; A S] with D, S
 positive), so every Schur complement has one too and LU without pivoting is stable in any order that never
-eliminates a constraint before a body that it acts on. For a tree ordered leaves to root no block fills in and the
-cost is linear in the number of blocks; loops cost their fill.
+eliminates a constraint before every body that it acts on. The nodes of one level do not touch each other and are
+eliminated together, as batches of blocks. A tree of few nodes is eliminated from leaves to root, without fill; many
+nodes in levels whose number grows with their logarithm, with a bounded fill for trees. Loops cost their fill.
 
 Nothing here calls LAPACK: batched LAPACK inside scans can block the thread pool of a small machine, and closed
 forms for blocks of at most six rows are faster.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float
 from . import rotation
 from .product import matmul
+
+Key = tuple[int, ...]
+_SLACK = 2  # how many neighbours more than the least a node may have to be eliminated in the same level
 
 
 def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -43,73 +50,198 @@ def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.block([[ai + matmul(corner, left), -corner], [-matmul(si, left), si]])
 
 
+def inverses(m: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
+    """Inverses of a batch of blocks."""
+    return inverse(m[0])[None] if m.shape[0] == 1 else jax.vmap(inverse)(m)
+
+
+def take(values: Float[Array, "k ..."], index: Sequence[int]) -> Float[Array, "m ..."]:
+    """Some entries of an array, by indices known when the program is built: nothing for all of them in order."""
+    if len(index) == values.shape[0] and list(index) == list(range(values.shape[0])):
+        return values
+    if len(index) == 0 or list(index) == list(range(index[0], index[0] + len(index))):
+        first = index[0] if len(index) else 0
+        return jax.lax.slice_in_dim(values, first, first + len(index))
+    return values[np.asarray(index, dtype=int)]
+
+
+def sums(values: Float[Array, "k ..."], groups: Sequence[Sequence[int]]) -> Float[Array, "groups ..."]:
+    """Sums of entries of `values`, one for each group of indices known when the program is built."""
+    width = max((len(group) for group in groups), default=0)
+    if width == 0:
+        return jnp.zeros((len(groups), *values.shape[1:]), dtype=values.dtype)
+    if width * len(groups) > 4 * (len(groups) + values.shape[0]):  # few groups with many entries
+        owner = np.array([g for g, group in enumerate(groups) for _ in group], dtype=int)
+        chosen = take(values, [i for group in groups for i in group])
+        return jnp.zeros((len(groups), *values.shape[1:]), dtype=values.dtype).at[owner].add(chosen)
+    if any(len(group) < width for group in groups):
+        padded = jnp.concatenate([values, jnp.zeros_like(values[:1])])
+    else:
+        padded = values
+    none = values.shape[0]
+    columns = [[group[i] if i < len(group) else none for group in groups] for i in range(width)]
+    return sum((take(padded, column) for column in columns[1:]), take(padded, columns[0]))
+
+
 @dataclasses.dataclass(frozen=True)
 class Pattern:
-    """Symmetric block pattern: node sizes, elimination order, and the entries that exist after fill.
+    """Symmetric block pattern: node sizes, levels of elimination, and the entries that exist after fill.
 
-    `later[i]` lists the nodes eliminated after `i` whose row and column meet the one of `i`.
+    The nodes of a level have one size and do not touch each other. `later[i]` lists the nodes eliminated after `i`
+    whose row and column meet the one of `i`.
     """
 
     sizes: tuple[int, ...]
-    order: tuple[int, ...]
+    levels: tuple[tuple[int, ...], ...]
     later: tuple[tuple[int, ...], ...]
 
 
-def symbolic(sizes: tuple[int, ...], edges: set[tuple[int, int]], order: tuple[int, ...]) -> Pattern:
-    """Fill of the elimination `order` on the graph of `edges` (pairs of node numbers)."""
+def symbolic(
+    sizes: Sequence[int], edges: set[tuple[int, int]], order: Sequence[int] | None, waits_for: dict[int, set[int]]
+) -> Pattern:
+    """Levels and fill of the elimination of the graph of `edges` (pairs of node numbers).
+
+    In the given `order`, one node at a time; without one, in each level as many nodes as possible that have nearly the
+    least number of neighbours. A node of `waits_for` is not eliminated before one of its nodes.
+    """
     neighbours: list[set[int]] = [set() for _ in sizes]
     for i, j in edges:
         neighbours[i].add(j)
         neighbours[j].add(i)
     later: list[tuple[int, ...]] = [()] * len(sizes)
-    for i in order:
-        around = sorted(neighbours[i])
-        later[i] = tuple(around)
-        for j in around:
-            neighbours[j].discard(i)
-            neighbours[j].update(k for k in around if k != j)
-    return Pattern(sizes, order, tuple(later))
+    levels: list[tuple[int, ...]] = []
+    left, gone = set(range(len(sizes))), set()
+    while left:
+        level = (order[len(levels)],) if order is not None else _independent(sizes, neighbours, left, gone, waits_for)
+        levels.append(level)
+        for i in level:
+            around = sorted(neighbours[i])
+            later[i] = tuple(around)
+            for j in around:
+                neighbours[j].discard(i)
+                neighbours[j].update(k for k in around if k != j)
+        left.difference_update(level)
+        gone.update(level)
+    return Pattern(tuple(sizes), tuple(levels), tuple(later))
+
+
+def _independent(
+    sizes: Sequence[int], neighbours: list[set[int]], left: set[int], gone: set[int], waits_for: dict[int, set[int]]
+) -> tuple[int, ...]:
+    """Nodes of one size that can be eliminated together, those with few neighbours first."""
+    ready = [i for i in left if not waits_for.get(i) or waits_for[i] & gone]
+    least = min(len(neighbours[i]) for i in ready)
+    ready = sorted((i for i in ready if len(neighbours[i]) <= least + _SLACK), key=lambda i: (len(neighbours[i]), i))
+    best: list[int] = []
+    for size in sorted({sizes[i] for i in ready}):
+        chosen: list[int] = []
+        touched: set[int] = set()
+        for i in ready:
+            if sizes[i] == size and i not in touched:
+                chosen.append(i)
+                touched |= neighbours[i]
+        best = max(best, chosen, key=len)
+    return tuple(sorted(best))
+
+
+class Store:
+    """Blocks by key, kept as stacks of one shape each; all bookkeeping is done when the program is built."""
+
+    def __init__(self) -> None:
+        self._stacks: list[Array] = []
+        self._place: dict[Key, tuple[int, int]] = {}
+
+    def put(self, keys: Sequence[Key], blocks: Float[Array, "k ..."]) -> None:
+        """Keep (or replace) one block for each key."""
+        self._place.update((key, (len(self._stacks), i)) for i, key in enumerate(keys))
+        self._stacks.append(blocks)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._place
+
+    def get(self, keys: Sequence[Key]) -> Float[Array, "k ..."]:
+        """The blocks of some keys, of one shape, stacked."""
+        places = [self._place[key] for key in keys]
+        sources = list(dict.fromkeys(stack for stack, _ in places))
+        parts, where = [], [0] * len(places)
+        count = 0
+        for source in sources:
+            mine = [n for n, (stack, _) in enumerate(places) if stack == source]
+            parts.append(take(self._stacks[source], [places[n][1] for n in mine]))
+            for n in mine:
+                where[n], count = count, count + 1
+        return take(parts[0] if len(parts) == 1 else jnp.concatenate(parts), where)
+
+    def add(self, keys: Sequence[Key], terms: Float[Array, "k ..."]) -> None:
+        """Add a term to the block of each key; keys may repeat, blocks that are not there are zero."""
+        targets = list(dict.fromkeys(keys))
+        number = {key: i for i, key in enumerate(targets)}
+        groups: list[list[int]] = [[] for _ in targets]
+        for i, key in enumerate(keys):
+            groups[number[key]].append(i)
+        total = sums(terms, groups)
+        old = [key in self for key in targets]
+        if all(old):
+            self.put(targets, self.get(targets) + total)
+            return
+        known = [i for i, is_old in enumerate(old) if is_old]
+        fresh = [i for i, is_old in enumerate(old) if not is_old]
+        if known:
+            keys_known = [targets[i] for i in known]
+            self.put(keys_known, self.get(keys_known) + take(total, known))
+        self.put([targets[i] for i in fresh], take(total, fresh))
+
+
+@dataclasses.dataclass
+class _Level:
+    """What the elimination of a level leaves: inverse pivots, lower factors L_ri = K_ri P_i, upper blocks K_ic.
+
+    `lower` and `upper` have one entry for each size of the other node: (pairs (other, i), their blocks).
+    """
+
+    nodes: tuple[int, ...]
+    inverses: Float[Array, "k s s"]
+    lower: list[tuple[list[tuple[int, int]], Array]]
+    upper: list[tuple[list[tuple[int, int]], Array]]
 
 
 @dataclasses.dataclass
 class Factor:
-    """Block LU: inverse pivots, lower factors L_ri = K_ri P_i, upper blocks K_ic."""
+    """Block LU, level by level."""
 
     pattern: Pattern
-    pivots: list[Float[Array, "s s"]]
-    inverses: list[Float[Array, "s s"]]
-    lower: dict[tuple[int, int], Array]
-    upper: dict[tuple[int, int], Array]
+    levels: list[_Level]
 
-    def solve(self, rhs: list[Float[Array, "s c"]]) -> list[Float[Array, "s c"]]:
-        """x of K x = rhs; one array of `c` columns per node."""
-        x = list(rhs)
-        for i in self.pattern.order:
-            for r in self.pattern.later[i]:
-                x[r] = x[r] - matmul(self.lower[r, i], x[i])
-        for i in reversed(self.pattern.order):
-            b = x[i]
-            for c in self.pattern.later[i]:
-                b = b - matmul(self.upper[i, c], x[c])
-            x[i] = matmul(self.inverses[i], b)
-        return x
+    def solve(self, x: Store) -> None:
+        """Replace the right-hand sides in `x`, blocks (size, columns) under `(node,)`, by the solution of K x = rhs."""
+        for level in self.levels:
+            for pairs, blocks in level.lower:
+                x.add([(r,) for r, _ in pairs], -matmul(blocks, x.get([(i,) for _, i in pairs])))
+        for level in reversed(self.levels):
+            for pairs, blocks in level.upper:
+                x.add([(i,) for _, i in pairs], -matmul(blocks, x.get([(c,) for c, _ in pairs])))
+            keys = [(i,) for i in level.nodes]
+            x.put(keys, matmul(level.inverses, x.get(keys)))
 
 
-def factor(pattern: Pattern, blocks: dict[tuple[int, int], Array]) -> Factor:
-    """Factor the matrix given by its blocks `(row node, column node) -> (s_row, s_col)`; absent blocks are zero."""
-    work = dict(blocks)
-    pivots: list[Array] = [jnp.zeros(())] * len(pattern.sizes)
-    inverses: list[Array] = [jnp.zeros(())] * len(pattern.sizes)
-    lower: dict[tuple[int, int], Array] = {}
-    upper: dict[tuple[int, int], Array] = {}
-    for i in pattern.order:
-        pivots[i] = work[i, i]
-        inverses[i] = inverse(work[i, i])
-        for c in pattern.later[i]:
-            upper[i, c] = work[i, c]
-        for r in pattern.later[i]:
-            lower[r, i] = matmul(work[r, i], inverses[i])
-            for c in pattern.later[i]:
-                update = matmul(lower[r, i], upper[i, c])
-                work[r, c] = work[r, c] - update if (r, c) in work else -update
-    return Factor(pattern, pivots, inverses, lower, upper)
+def factor(pattern: Pattern, work: Store) -> Factor:
+    """Factor the matrix given by its blocks under `(row node, column node)`; absent blocks are zero. Uses up `work`."""
+    done = []
+    sizes = sorted(set(pattern.sizes))
+    for nodes in pattern.levels:
+        number = {i: n for n, i in enumerate(nodes)}
+        pivots = inverses(work.get([(i, i) for i in nodes]))
+        around = [[(j, i) for i in nodes for j in pattern.later[i] if pattern.sizes[j] == size] for size in sizes]
+        around = [pairs for pairs in around if pairs]
+        lower = [(pairs, matmul(work.get(pairs), take(pivots, [number[i] for _, i in pairs]))) for pairs in around]
+        upper = [(pairs, work.get([(i, c) for c, i in pairs])) for pairs in around]
+        for rows, L in lower:
+            for columns, U in upper:
+                of_node = {i: [b for b, (_, k) in enumerate(columns) if k == i] for i in nodes}
+                terms = [(a, b) for a, (_, i) in enumerate(rows) for b in of_node[i]]
+                if not terms:
+                    continue
+                product = matmul(take(L, [a for a, _ in terms]), take(U, [b for _, b in terms]))
+                work.add([(rows[a][0], columns[b][0]) for a, b in terms], -product)
+        done.append(_Level(nodes, pivots, lower, upper))
+    return Factor(pattern, done)

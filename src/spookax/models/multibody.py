@@ -272,8 +272,7 @@ class Multibody(AbstractResidualModel):
         lu = saddle.factor(system, rows)
         unit = jnp.eye(len(system.axes), dtype=state.r.dtype)
         columns = jax.vmap(lambda a: scatter(system, rows.b_A, rows.b_B, a), out_axes=-1)(unit)
-        zero = [jnp.zeros((a.shape[0], len(system.axes)), dtype=a.dtype) for a in rows.a]
-        v, _ = saddle.solve(system, lu, columns, zero)
+        v, _ = saddle.solve(system, lu, columns, jnp.zeros((*rows.a.shape, len(system.axes)), dtype=rows.a.dtype))
         return jax.vmap(lambda c: axes.rates(system, rows.b_A, rows.b_B, c), in_axes=-1, out_axes=-1)(v)
 
     # --- the same step read backwards
@@ -303,7 +302,7 @@ class Multibody(AbstractResidualModel):
         lam, level = multipliers(self.system, rows, v1)
         unit = self.noise.density * noise.process * jnp.sqrt(p.engine.params.step) * self._body_scale(p)
         w = saddle.balance(self.system, rows, v1, lam, level) / unit
-        return Transition(w.reshape(-1), jnp.concatenate([*lam, jnp.zeros(0)]), level)
+        return Transition(w.reshape(-1), lam.reshape(-1), level)
 
     def restore(
         self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise, impulse: Float[Array, " r"]
@@ -313,11 +312,9 @@ class Multibody(AbstractResidualModel):
         state = self.engine_state(x, p.com)
         v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
         rows = assemble(self.system, p.engine, state, u, jnp.zeros_like(v))
-        gaps, start = [], 0
-        for gap, sigma in zip(saddle.gaps(self.system, rows, v), rows.sigma, strict=True):
-            gaps.append(-(gap + sigma * impulse[start : start + gap.shape[0]])[:, None])
-            start += gap.shape[0]
-        dv, _ = saddle.solve(self.system, saddle.factor(self.system, rows), jnp.zeros((*v.shape, 1)), gaps)
+        wrong = saddle.gaps(self.system, rows, v) + rows.sigma * impulse.reshape(rows.a.shape)
+        lu = saddle.factor(self.system, rows)
+        dv, _ = saddle.solve(self.system, lu, jnp.zeros((*v.shape, 1)), -wrong[..., None])
         v = v + dv[..., 0]
         after = advance(self.system, p.engine, state, rows, v)
         return self.body_state(after, p.com), self._explain(rows, v, p, noise)

@@ -15,9 +15,9 @@ from .spook import step
 
 def multipliers(
     system: System, rows: Rows, v1: Float[Array, "bodies 6"]
-) -> tuple[tuple[Float[Array, " rows"], ...], Float[Array, " friction"]]:
+) -> tuple[Float[Array, "nodes rows"], Float[Array, " friction"]]:
     """Joint impulses and friction levels that the regularised rows answer to the new velocity `v1`."""
-    lam = tuple(-g / s for g, s in zip(saddle.gaps(system, rows, v1), rows.sigma, strict=True))
+    lam = -saddle.gaps(system, rows, v1) / rows.sigma
     if not system.friction_axes:
         return lam, jnp.zeros(0, dtype=v1.dtype)
     return lam, jnp.clip(-saddle.friction_rates(system, rows, v1) / rows.creep, -1.0, 1.0)

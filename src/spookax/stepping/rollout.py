@@ -29,7 +29,7 @@ class Trajectory(eqx.Module):
     w: Float[Array, "n bodies 3"]  # at time, body axes [rad/s]
     position: Float[Array, "n axes"]  # unwrapped joint coordinates [rad or m]
     rate: Float[Array, "n axes"]  # [rad/s or m/s]
-    joint_forces: tuple[Float[Array, "n-1 rows"], ...]  # lam / h of every step [N, N m]
+    joint_forces: Float[Array, "n-1 nodes rows"]  # lam / h of joints, couplings, user rows, then zeros [N, N m]
     friction: Float[Array, "n-1 friction"]  # level in [-1, 1] of every step
     pivots: Int[Array, " n-1"]
     state: State
@@ -128,7 +128,7 @@ def _trajectory(
         w=w,
         position=position,
         rate=rate,
-        joint_forces=tuple(x / h for x in info.joint_impulses),
+        joint_forces=info.joint_impulses / h,
         friction=info.friction,
         pivots=info.pivots,
         state=last,

@@ -28,7 +28,7 @@ class StepInfo(eqx.Module):
     """What a step says about itself."""
 
     result: STEP_RESULTS
-    joint_impulses: tuple[Float[Array, " rows"], ...]  # lam of joints, then of user rows [N s, N m s]
+    joint_impulses: Float[Array, "nodes rows"]  # lam of joints, couplings, user rows, then zeros [N s, N m s]
     friction: Float[Array, " friction"]  # level in [-1, 1]; inside means sticking
     friction_bound: Float[Array, " friction"]  # F, largest friction impulse [N m s or N s]
     pivots: Int[Array, ""]
@@ -37,7 +37,7 @@ class StepInfo(eqx.Module):
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def solve_rows(
     system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Float[Array, " friction"]
-) -> tuple[Array, tuple[Array, ...], Array, tuple[MLCP_RESULTS, Array]]:
+) -> tuple[Array, Array, Array, tuple[MLCP_RESULTS, Array]]:
     """`(v+, lam, x, (result, pivots))` of the rows: condense on the friction axes, solve the MLCP, expand.
 
     With K the saddle matrix, b the friction rows and F their bounds: v1 = K^-1(-p, -a), X = K^-1 b^T,
@@ -50,12 +50,12 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
     lu = saddle.factor(system, rows)
     nf = len(system.friction_axes)
     if nf == 0:
-        v, lam = saddle.solve(system, lu, -rows.p[..., None], [-a[:, None] for a in rows.a])
-        v, lam = _refine(system, lu, rows, v[..., 0], tuple(node[:, 0] for node in lam), guess)
+        v, lam = saddle.solve(system, lu, -rows.p[..., None], -rows.a[..., None])
+        v, lam = _refine(system, lu, rows, v[..., 0], lam[..., 0], guess)
         return (v, lam, guess, (MLCP_RESULTS.successful, jnp.zeros((), dtype=int))), (lu, None)
     b = saddle.friction_columns(system, rows)
     p = jnp.concatenate([-rows.p[..., None], b], axis=-1)
-    a = [jnp.concatenate([-node[:, None], jnp.zeros((node.shape[0], nf), node.dtype)], axis=1) for node in rows.a]
+    a = jnp.concatenate([-rows.a[..., None], jnp.zeros((*rows.a.shape, nf), dtype=rows.a.dtype)], axis=-1)
     v, lam = saddle.solve(system, lu, p, a)
     v1, X = v[..., 0], v[..., 1:] * rows.bound
     rates = b.reshape(-1, nf).T
@@ -64,17 +64,16 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
     one = jnp.ones_like(q)
     solution = solver.solve(MLCP(N, q, -one, one), guess)
     x = solution.x
-    answer = X, tuple(node[:, 1:] * rows.bound for node in lam)
-    lam = tuple(node[:, 0] + matvec(column, x) for node, column in zip(lam, answer[1], strict=True))
-    v, lam = _refine(system, lu, rows, v1 + matvec(X, x), lam, x)
+    answer = X, lam[..., 1:] * rows.bound
+    v, lam = _refine(system, lu, rows, v1 + matvec(X, x), lam[..., 0] + matvec(answer[1], x), x)
     return (v, lam, x, (solution.result, solution.pivots)), (lu, (rates, N, answer))
 
 
-def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: tuple[Array, ...], x: Array):
+def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: Array, x: Array):
     """One step of iterative refinement: what is wrong in a gap is divided by Sigma in inverse dynamics."""
-    gap = [g + s * node for g, s, node in zip(saddle.gaps(system, rows, v), rows.sigma, lam, strict=True)]
-    dv, dlam = saddle.solve(system, lu, saddle.balance(system, rows, v, lam, x)[..., None], [g[:, None] for g in gap])
-    return v - dv[..., 0], tuple(node - d[:, 0] for node, d in zip(lam, dlam, strict=True))
+    gap = saddle.gaps(system, rows, v) + rows.sigma * lam
+    dv, dlam = saddle.solve(system, lu, saddle.balance(system, rows, v, lam, x)[..., None], gap[..., None])
+    return v - dv[..., 0], lam - dlam[..., 0]
 
 
 @functools.partial(solve_rows.defjvp, symbolic_zeros=True)
@@ -95,13 +94,12 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     def residual(moving: Rows):
         rows = eqx.combine(moving, still)
         slack = saddle.friction_rates(system, rows, v) + rows.creep * x if friction else jnp.zeros(0)
-        gaps = tuple(g + s * node for g, s, node in zip(saddle.gaps(system, rows, v), rows.sigma, lam, strict=True))
-        return saddle.balance(system, rows, v, lam, x), gaps, slack
+        return saddle.balance(system, rows, v, lam, x), saddle.gaps(system, rows, v) + rows.sigma * lam, slack
 
     moving_dot = eqx.filter(rows_dot, touched, is_leaf=_is_zero)
     _, (balance, gap, slack) = jax.jvp(residual, (moving,), (moving_dot,))
-    y, lam_dot = saddle.solve(system, lu, -balance[..., None], [-g[:, None] for g in gap])
-    v_dot, lam_dot = y[..., 0], tuple(node[:, 0] for node in lam_dot)
+    y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
+    v_dot, lam_dot = y[..., 0], lam_dot[..., 0]
     x_dot = jnp.zeros_like(x)
     if friction:
         rates, N, (X, X_lam) = friction
@@ -111,7 +109,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         rhs = jnp.where(free, -(matvec(rates, v_dot.reshape(-1)) + slack), 0.0)
         x_dot = active_set_solve(N, free, rhs)
         v_dot = v_dot + matvec(X, x_dot)
-        lam_dot = tuple(node + matvec(column, x_dot) for node, column in zip(lam_dot, X_lam, strict=True))
+        lam_dot = lam_dot + matvec(X_lam, x_dot)
     zero_status = jax.tree.map(_zero_tangent, status)
     return out, (v_dot, lam_dot, x_dot, zero_status)
 

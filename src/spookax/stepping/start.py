@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from .._typing import Array, Float
 from ..complementarity import AbstractMLCPSolver
-from ..constraints import Prepared, Rows, assemble, axes, custom, frames, prepare
-from ..constraints.assemble import axis_motion, joint_rows, poses_of, velocity
+from ..constraints import Prepared, Rows, assemble, axes, frames, prepare
+from ..constraints.assemble import Violations, axis_motion, velocity, violations
 from ..math import rotation, small
 from ..system import Params, State, System
 from . import saddle
@@ -78,10 +78,8 @@ def state_from_joints(
 def assembly_error(system: System, params: Params, state: State) -> Float[Array, ""]:
     """Largest violation of a joint, coupling or holonomic user row in a state [m or rad]."""
     kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))
-    worst = jnp.zeros(())
-    for gap in _violations(system, params, kin, state.near, state.time)[0]:
-        worst = jnp.maximum(worst, jnp.max(jnp.abs(gap)))
-    return worst
+    found, _ = _violations(system, params, kin, state.near, state.time)
+    return jnp.max(jnp.abs(found.gap), initial=0.0)
 
 
 def half_kick_back(
@@ -121,11 +119,9 @@ def project(system: System, prepared: Prepared, state: State) -> State:
     r, e = _newton(system, prepared, state.r, state.e, state.near, none, ())
     v = velocity(state)
     kin = frames.kinematics(system, r, e, prepared.geometry)
-    rows = _projection_rows(system, prepared, kin, state.near, state.time)
-    excess = tuple(g - a for g, a in zip(saddle.gaps(system, rows, v), rows.a, strict=True))
-    target = tuple(_target(system, prepared.params, i, state.time) for i in range(len(excess)))
+    rows, drive = _projection_rows(system, prepared, kin, state.near, state.time)
     fixed = jax.lax.stop_gradient(rows)  # as in `_newton`
-    dv, _ = _solve(system, fixed, tuple(x - t for x, t in zip(excess, target, strict=True)), none, ())
+    dv, _ = _solve(system, fixed, saddle.gaps(system, rows, v) - rows.a + drive, none, ())
     v = v + dv
     return eqx.tree_at(lambda s: (s.r, s.e, s.v, s.w), state, (r, e, v[:, :3], v[:, 3:]))
 
@@ -232,40 +228,27 @@ def _forward_kinematics(system: System, prepared: Prepared, position: Coordinate
 # loops: projection on the joints in the mass metric
 
 
-def _violations(system: System, params: Params, kin: frames.Kinematics, near: Array, time: Array):
-    """What every node is off, its Jacobians, and the rate rows of the axes."""
-    gaps, jacobians = joint_rows(system, kin)
+def _violations(
+    system: System, params: Params, kin: frames.Kinematics, near: Array, time: Array
+) -> tuple[Violations, tuple[Array, Array]]:
+    """What every node is off, and the rate rows of the axes."""
     b_A, b_B, _, place = axis_motion(system, kin, near, jnp.zeros((system.num_bodies, 6), dtype=near.dtype))
-    more_gaps, more_jacobians = axes.coupling_rows(system, params, b_A, b_B, place)
-    gaps += more_gaps
-    jacobians += more_jacobians
-    for c, row in enumerate(system.constraints):
-        poses = poses_of(system, params, kin, row.bodies)
-        gap, jac = custom.linearise(row, poses, params.rows[c], time)
-        holonomic = isinstance(row, custom.AbstractHolonomic)
-        gaps.append(gap if holonomic else jnp.zeros_like(gap))
-        jacobians.append(tuple(b for b, n in zip(jac, row.bodies, strict=True) if n != "world"))
-    return gaps, jacobians, (b_A, b_B)
+    return violations(system, params, kin, (b_A, b_B), place, time), (b_A, b_B)
 
 
-def _target(system: System, params: Params, node: int, time: Array) -> Array:
-    """Speed that a node asks for: gamma(t) of nonholonomic rows, zero otherwise."""
-    if node < len(system.joints):
-        return jnp.zeros(system.joints[node].num_rows)
-    user = node - len(system.joints) - len(system.couplings)
-    if user < 0:
-        return jnp.zeros(1)
-    row = system.constraints[user]
-    if isinstance(row, custom.AbstractNonholonomic):
-        return row.target(time, params.rows[user])
-    return jnp.zeros(row.num_rows)
-
-
-def _projection_rows(system: System, prepared: Prepared, kin: frames.Kinematics, near: Array, time: Array) -> Rows:
+def _projection_rows(
+    system: System, prepared: Prepared, kin: frames.Kinematics, near: Array, time: Array
+) -> tuple[Rows, Array]:
+    """Rows whose `a` is what is violated, in the mass metric; and -gamma(t) of nonholonomic rows."""
     params = prepared.params
-    gaps, jacobians, (b_A, b_B) = _violations(system, params, kin, near, time)
-    scale = [s / params.relative_compliance[j] for j, s in enumerate(prepared.sigma)]
-    scale += [jnp.ones(gap.shape) * jnp.mean(1 / params.mass) for gap in gaps[len(system.joints) :]]
+    found, (b_A, b_B) = _violations(system, params, kin, near, time)
+    others = len(system.node_rows) - len(system.joints)
+    scale = jnp.concatenate(
+        [
+            prepared.sigma / params.relative_compliance[:, None],
+            jnp.full((others, system.width), jnp.mean(1 / params.mass)),
+        ]
+    )
     eye = jnp.eye(3, dtype=params.mass.dtype)
     D = jnp.concatenate(
         [
@@ -275,36 +258,32 @@ def _projection_rows(system: System, prepared: Prepared, kin: frames.Kinematics,
         axis=-2,
     )
     na = len(system.axes)
-    return Rows(
+    rows = Rows(
         D=D,
         p=jnp.zeros((system.num_bodies, 6), dtype=D.dtype),
         kappa=jnp.zeros(na, dtype=D.dtype),
         b_A=b_A,
         b_B=b_B,
-        G=tuple(jacobians),
-        sigma=tuple(_RELATIVE_COMPLIANCE * s for s in scale),
-        a=tuple(gaps),
+        G=found.G,
+        sigma=jnp.where(system.filled, _RELATIVE_COMPLIANCE * scale, 1.0),
+        a=found.gap,
         bound=jnp.zeros(len(system.friction_axes), dtype=D.dtype),
         creep=params.v_creep,
         position=jnp.zeros(na, dtype=D.dtype),
     )
+    return rows, found.drive
 
 
-def _solve(system: System, rows: Rows, defect: tuple[Array, ...], miss: Array, given: tuple[int, ...]):
+def _solve(system: System, rows: Rows, defect: Array, miss: Array, given: tuple[int, ...]):
     """Smallest motion d (mass metric) with G d = -defect and b d = -miss on the given axes."""
     lu = saddle.factor(system, rows)
     n = len(given)
-    columns = []
-    for i in given:
-        joint = system.joints[system.axes[i].joint]
-        column = jnp.zeros((system.num_bodies, 6), dtype=rows.D.dtype).at[joint.child].set(rows.b_B[i])
-        columns.append(column.at[joint.parent].set(rows.b_A[i]) if joint.parent >= 0 else column)
-    p = jnp.stack([jnp.zeros_like(rows.p), *columns], axis=-1)
-    a = [jnp.concatenate([-d[:, None], jnp.zeros((d.shape[0], n), d.dtype)], axis=1) for d in defect]
+    b = saddle.axis_columns(system, rows, given)
+    p = jnp.concatenate([jnp.zeros_like(rows.p)[..., None], b], axis=-1)
+    a = jnp.concatenate([-defect[..., None], jnp.zeros((*defect.shape, n), dtype=defect.dtype)], axis=-1)
     v, lam = saddle.solve(system, lu, p, a)
     if not n:
         return v[..., 0], lam
-    b = jnp.stack(columns, axis=-1)
     N = jnp.einsum("bif,big->fg", b, v[..., 1:])
     N = N + 1e-12 * jnp.trace(N) * jnp.eye(n, dtype=N.dtype)
     mu = small.solve(N, (-miss - jnp.einsum("bif,bi->f", b, v[..., 0]))[:, None])[:, 0]
@@ -313,7 +292,7 @@ def _solve(system: System, rows: Rows, defect: tuple[Array, ...], miss: Array, g
 
 def _newton(system: System, prepared: Prepared, r: Array, e: Array, near: Array, target: Array, given: tuple[int, ...]):
     kin = frames.kinematics(system, r, e, prepared.geometry)
-    rows = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
+    rows, _ = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
     # the matrix's own derivative meets what is violated, which is nothing but rounding: the implicit rule without it
     fixed = jax.lax.stop_gradient(rows)
     d, _ = _solve(system, fixed, rows.a, _miss(system, kin, target, given), given)
@@ -336,14 +315,14 @@ def _close(
 
     def error(r: Array, e: Array, near: Array) -> tuple[Array, Array]:
         kin = frames.kinematics(system, r, e, prepared.geometry)
-        gaps, *_ = _violations(system, prepared.params, kin, near, jnp.zeros((), r.dtype))
-        worst = jnp.max(jnp.abs(jnp.concatenate([*gaps, _miss(system, kin, target, given)])))
+        found, _ = _violations(system, prepared.params, kin, near, jnp.zeros((), r.dtype))
+        worst = jnp.max(jnp.abs(jnp.concatenate([found.gap.reshape(-1), _miss(system, kin, target, given)])))
         return worst, axes.coordinates(system, kin, near) if system.axes else near
 
     def body(carry):
         r, e, near, _, k = carry
         kin = frames.kinematics(system, r, e, prepared.geometry)
-        rows = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
+        rows, _ = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
         d, _ = _solve(system, rows, rows.a, _miss(system, kin, target, given), given)
         d = d * jnp.minimum(1.0, 0.5 / jnp.maximum(jnp.max(jnp.abs(d[:, 3:])), 1e-12))
         r, e = r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:])
@@ -363,12 +342,10 @@ def _consistent_velocity(
 ):
     """The velocity nearest to `v` (mass metric) that keeps every joint and has the given rates."""
     kin = frames.kinematics(system, r, e, prepared.geometry)
-    rows = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
-    target = tuple(_target(system, prepared.params, i, jnp.zeros((), r.dtype)) for i in range(len(rows.a)))
+    rows, drive = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
     index = jnp.array(given, dtype=int)
     for _ in range(2):  # the second pass removes what the compliance left
-        speed = tuple(g - a for g, a in zip(saddle.gaps(system, rows, v), rows.a, strict=True))
         miss = axes.rates(system, rows.b_A, rows.b_B, v)[index] - rate if given else rate
-        dv, _ = _solve(system, rows, tuple(s - t for s, t in zip(speed, target, strict=True)), miss, given)
+        dv, _ = _solve(system, rows, saddle.gaps(system, rows, v) - rows.a + drive, miss, given)
         v = v + dv
     return v

@@ -1,7 +1,8 @@
 """The static half of a mechanism: names, connections and the elimination order. Changing it recompiles."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from ..math.block_sparse import Pattern, symbolic
 from ..scene.kinds import KINDS
 
 WORLD = -1
+_MANY = 8  # bodies from which on the step is factored in levels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +104,63 @@ class System:
     def num_bodies(self) -> int:
         return len(self.bodies)
 
+    @functools.cached_property
+    def node_rows(self) -> tuple[int, ...]:
+        """Rows of every constraint node: joints, couplings, user rows."""
+        return (
+            *(j.num_rows for j in self.joints),
+            *(1 for _ in self.couplings),
+            *(c.num_rows for c in self.constraints),
+        )
+
+    @functools.cached_property
+    def width(self) -> int:
+        """Rows of the largest constraint node; the arrays of all nodes are filled up to it."""
+        return max(self.node_rows, default=1)
+
+    @functools.cached_property
+    def filled(self) -> np.ndarray:
+        """Which rows of the constraint nodes exist, (nodes, width)."""
+        return np.arange(self.width) < np.array(self.node_rows, dtype=int).reshape(-1, 1)
+
+    @functools.cached_property
+    def holonomic(self) -> np.ndarray:
+        """Which constraint nodes bind positions (the user's others bind velocities), (nodes,)."""
+        own = [row.holonomic for row in self.constraints]
+        return np.array([True] * (len(self.joints) + len(self.couplings)) + own, dtype=bool)
+
+    @functools.cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """(constraint node, body) of every Jacobian: children of joints, their parents, couplings, user rows."""
+        first = len(self.joints)
+        children = [(j, joint.child) for j, joint in enumerate(self.joints)]
+        parents = [(j, joint.parent) for j, joint in enumerate(self.joints) if joint.parent != WORLD]
+        coupled = [(first + c, b) for c, x in enumerate(self.couplings) for b in self.coupled_bodies(x)]
+        first += len(self.couplings)
+        own = [
+            (first + c, self.bodies.index(name))
+            for c, row in enumerate(self.constraints)
+            for name in row.bodies
+            if name != "world"
+        ]
+        return (*children, *parents, *coupled, *own)
+
+    @functools.cached_property
+    def edges_of_node(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the edges of every constraint node."""
+        return _groups([node for node, _ in self.edges], len(self.node_rows))
+
+    @functools.cached_property
+    def edges_of_body(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the edges of every body."""
+        return _groups([body for _, body in self.edges], self.num_bodies)
+
+    @functools.cached_property
+    def axes_of_body(self) -> tuple[tuple[int, ...], ...]:
+        """Sides of axes on every body: i for the parent's side of axis i, i + (number of axes) for the child's."""
+        parents, children = self.axis_ends()
+        return _groups([*parents.tolist(), *children.tolist()], self.num_bodies)
+
     @property
     def cogging(self) -> tuple[tuple[int, float], ...]:
         """(motor, order) of every period of every motor's cogging, as in `Params.cogging`."""
@@ -148,6 +207,15 @@ class System:
         return _find(self.sensors, name, "sensor")
 
 
+def _groups(owners: Sequence[int], count: int) -> tuple[tuple[int, ...], ...]:
+    """Positions in `owners` of every number below `count`."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for position, owner in enumerate(owners):
+        if 0 <= owner < count:
+            groups[owner].append(position)
+    return tuple(map(tuple, groups))
+
+
 def _find(items: tuple[Any, ...], name: str, kind: str) -> int:
     for i, item in enumerate(items):
         if item.name == name:
@@ -187,30 +255,26 @@ def saddle_pattern(
     bodies: Mapping[str, int],
     tree: tuple[int, ...],
 ) -> Pattern:
-    """Block pattern of [D -A^T; A S]: nodes are bodies (6), joints, couplings and user rows, eliminated leaves to root.
+    """Block pattern of [D -A^T; A S]: nodes are bodies (6), then joints, couplings, user rows (one size for all).
 
-    A tree joint follows directly after the body that it connects outward; loop-closing joints and other rows come
-    last, when every body is gone, because the pivot of a constraint node needs the bodies it acts on eliminated.
+    The pivot of a constraint node needs a body that it acts on eliminated. A few bodies are eliminated from leaves to
+    root: a tree joint directly after the body that it connects outward, loop-closing joints and other rows last, when
+    every body is gone. Many bodies go in levels, as many at once as do not touch each other.
     """
-    sizes = [6] * num_bodies + [j.num_rows for j in joints] + [1] * len(couplings) + [c.num_rows for c in constraints]
-    edges: set[tuple[int, int]] = set()
-    for j, joint in enumerate(joints):
-        for body in (joint.parent, joint.child):
-            if body != WORLD:
-                edges.add((num_bodies + j, body))
+    acts_on = [{joint.parent, joint.child} - {WORLD} for joint in joints]
+    for coupling in couplings:
+        ends = (joints[axes[a].joint] for a in (coupling.driver, coupling.driven))
+        acts_on.append({body for joint in ends for body in (joint.parent, joint.child)} - {WORLD})
+    acts_on += [{bodies[name] for name in row.bodies if name != "world"} for row in constraints]
+    edges = {(num_bodies + node, body) for node, around in enumerate(acts_on) for body in around}
     for axis in axes:
         joint = joints[axis.joint]
         if joint.parent != WORLD:
             edges.add((joint.parent, joint.child))
-    for c, coupling in enumerate(couplings):
-        for axis in (axes[coupling.driver], axes[coupling.driven]):
-            for body in (joints[axis.joint].parent, joints[axis.joint].child):
-                if body != WORLD:
-                    edges.add((num_bodies + len(joints) + c, body))
-    for c, constraint in enumerate(constraints):
-        for name in constraint.bodies:
-            if name != "world":
-                edges.add((num_bodies + len(joints) + len(couplings) + c, bodies[name]))
+    rows = [*(j.num_rows for j in joints), *(1 for _ in couplings), *(c.num_rows for c in constraints)]
+    sizes = [6] * num_bodies + [max(rows, default=1)] * len(rows)
+    if num_bodies > _MANY:
+        return symbolic(sizes, edges, None, {num_bodies + node: around for node, around in enumerate(acts_on)})
 
     outward: dict[int, int] = {}  # body -> tree joint that carries it
     reached = {WORLD}
@@ -223,9 +287,8 @@ def saddle_pattern(
         reached.add(body)
         outward[body] = j
     order: list[int] = []
-    roots = [b for b in range(num_bodies) if b not in outward]
     for body in reversed(list(outward)):
         order += [body, num_bodies + outward[body]]
-    order += roots
-    order += [i for i in range(len(sizes)) if i not in set(order)]
-    return symbolic(tuple(sizes), edges, tuple(order))
+    order += [b for b in range(num_bodies) if b not in outward]
+    order += sorted(set(range(len(sizes))) - set(order))
+    return symbolic(sizes, edges, order, {})
