@@ -70,7 +70,7 @@ def force_on_child(system, params, trajectory, name, k=-1):
     """World force of a joint on its child [N]: the first three rows of hinges and balls are translations along the
     columns of the parent's joint frame; the parent is the world."""
     j = system.joint_index(name)
-    return quaternion_matrix(np.asarray(params.parent_frame[j])) @ trajectory.joint_forces[j][k, :3]
+    return quaternion_matrix(np.asarray(params.parent_frame[j])) @ trajectory.joint_forces[k, j, :3]
 
 
 def test_the_joint_of_a_hanging_pendulum_carries_its_weight():
@@ -81,7 +81,7 @@ def test_the_joint_of_a_hanging_pendulum_carries_its_weight():
         np.testing.assert_allclose(
             force_on_child(system, params, trajectory, "pivot", k), [0, 0, 2 * 9.81], rtol=0, atol=2e-4
         )
-    np.testing.assert_allclose(trajectory.joint_forces[0][-1][3:], 0, atol=1e-9)
+    np.testing.assert_allclose(trajectory.joint_forces[-1, 0, 3:], 0, atol=1e-9)
 
 
 def test_the_joint_of_a_turning_rotor_carries_the_centrifugal_force():
