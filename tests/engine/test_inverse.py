@@ -46,8 +46,8 @@ def transitions(system, params, state, command, impulse, dv):
     v1 = stacked(after).reshape(-1)
     rows = assemble(system, prepared, state, command, impulse)
     K = dense(saddle.blocks(system, rows), system.pattern.sizes)
-    D, G, sigma = K[:n, :n], K[n:, :n], jnp.diagonal(K[n:, n:])
-    terms = (D @ v1, rows.p, G.T @ info.joint_impulses.reshape(-1), impulse)
+    D, A, sigma = K[:n, :n], -K[:n, n:].T, jnp.diagonal(K[n:, n:])
+    terms = (D @ v1, rows.p, A.T @ info.joint_impulses.reshape(-1), impulse)
     kicked = {
         "friction": info.friction,
         "inverse": inverse_dynamics(system, prepared, state, stacked(after), command),
@@ -57,7 +57,7 @@ def transitions(system, params, state, command, impulse, dv):
     free, info = step(system, prepared, state, command)
     b = saddle.friction_columns(system, rows).reshape(n, -1)
     stiffness = jnp.where(jnp.abs(info.friction) < 1, rows.bound / rows.creep, 0.0)
-    M_sigma = D + G.T @ (G / sigma[:, None]) + (b * stiffness) @ b.T
+    M_sigma = D + A.T @ (K[n:, :n] / sigma[:, None]) + (b * stiffness) @ b.T
     beside = stacked(free) + dv
     rate = saddle.friction_rates(system, rows, beside) / rows.creep
     residual = forward_residual(system, prepared, state, beside, command)

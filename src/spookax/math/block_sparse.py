@@ -11,7 +11,7 @@ forms for blocks of at most six rows are faster.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -193,16 +193,18 @@ class Store:
 
 
 @dataclasses.dataclass
-class _Level:
-    """What the elimination of a level leaves: inverse pivots, lower factors L_ri = K_ri P_i, upper blocks K_ic.
+class _Front:
+    """Nodes of one level that meet equally many nodes of the same sizes later, and what their elimination leaves.
 
-    `lower` and `upper` have one entry for each size of the other node: (pairs (other, i), their blocks).
+    `inverses`: of the pivots P; `lower`: the factors K_ri P^-1 of all later nodes r, one below the other; `upper`: the
+    blocks K_ic, side by side.
     """
 
     nodes: tuple[int, ...]
+    later: tuple[tuple[int, ...], ...]  # the first later node of every node, the second, ...
     inverses: Float[Array, "k s s"]
-    lower: list[tuple[list[tuple[int, int]], Array]]
-    upper: list[tuple[list[tuple[int, int]], Array]]
+    lower: Float[Array, "k rest s"] | None
+    upper: Float[Array, "k s rest"] | None
 
 
 @dataclasses.dataclass
@@ -210,38 +212,66 @@ class Factor:
     """Block LU, level by level."""
 
     pattern: Pattern
-    levels: list[_Level]
+    fronts: list[_Front]
 
     def solve(self, x: Store) -> None:
         """Replace the right-hand sides in `x`, blocks (size, columns) under `(node,)`, by the solution of K x = rhs."""
-        for level in self.levels:
-            for pairs, blocks in level.lower:
-                x.add([(r,) for r, _ in pairs], -matmul(blocks, x.get([(i,) for _, i in pairs])))
-        for level in reversed(self.levels):
-            for pairs, blocks in level.upper:
-                x.add([(i,) for _, i in pairs], -matmul(blocks, x.get([(c,) for c, _ in pairs])))
-            keys = [(i,) for i in level.nodes]
-            x.put(keys, matmul(level.inverses, x.get(keys)))
+        for front in self.fronts:
+            if front.lower is not None:
+                terms = -matmul(front.lower, x.get([(i,) for i in front.nodes]))
+                for keys, blocks in _by_shape(self._pieces(front, terms)):
+                    x.add(keys, blocks)
+        for front in reversed(self.fronts):
+            keys = [(i,) for i in front.nodes]
+            own = x.get(keys)
+            if front.upper is not None:
+                found = [x.get([(c,) for c in nodes]) for nodes in front.later]
+                own = own - matmul(front.upper, jnp.concatenate(found, axis=1))
+            x.put(keys, matmul(front.inverses, own))
+
+    def _pieces(self, front: _Front, terms: Float[Array, "k rest c"]) -> Iterator[tuple[list[Key], Array]]:
+        start = 0
+        for nodes in front.later:
+            size = self.pattern.sizes[nodes[0]]
+            yield [(r,) for r in nodes], terms[:, start : start + size]
+            start += size
+
+
+def _by_shape(pieces: Iterable[tuple[list[Key], Array]]) -> Iterator[tuple[list[Key], Array]]:
+    """Stacks of blocks of the same shape, joined."""
+    found: dict[tuple[int, ...], tuple[list[Key], list[Array]]] = {}
+    for keys, blocks in pieces:
+        all_keys, parts = found.setdefault(blocks.shape[1:], ([], []))
+        all_keys += keys
+        parts.append(blocks)
+    for all_keys, parts in found.values():
+        yield all_keys, parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
 def factor(pattern: Pattern, work: Store) -> Factor:
     """Factor the matrix given by its blocks under `(row node, column node)`; absent blocks are zero. Uses up `work`."""
-    done = []
-    sizes = sorted(set(pattern.sizes))
-    for nodes in pattern.levels:
-        number = {i: n for n, i in enumerate(nodes)}
-        pivots = inverses(work.get([(i, i) for i in nodes]))
-        around = [[(j, i) for i in nodes for j in pattern.later[i] if pattern.sizes[j] == size] for size in sizes]
-        around = [pairs for pairs in around if pairs]
-        lower = [(pairs, matmul(work.get(pairs), take(pivots, [number[i] for _, i in pairs]))) for pairs in around]
-        upper = [(pairs, work.get([(i, c) for c, i in pairs])) for pairs in around]
-        for rows, L in lower:
-            for columns, U in upper:
-                of_node = {i: [b for b, (_, k) in enumerate(columns) if k == i] for i in nodes}
-                terms = [(a, b) for a, (_, i) in enumerate(rows) for b in of_node[i]]
-                if not terms:
-                    continue
-                product = matmul(take(L, [a for a, _ in terms]), take(U, [b for _, b in terms]))
-                work.add([(rows[a][0], columns[b][0]) for a, b in terms], -product)
-        done.append(_Level(nodes, pivots, lower, upper))
-    return Factor(pattern, done)
+    fronts = []
+    for level in pattern.levels:
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for i in level:
+            alike.setdefault(tuple(pattern.sizes[j] for j in pattern.later[i]), []).append(i)
+        updates: list[tuple[list[Key], Array]] = []
+        for sizes, nodes in alike.items():
+            inverse_pivots = inverses(work.get([(i, i) for i in nodes]))
+            later = tuple(zip(*(pattern.later[i] for i in nodes), strict=True))
+            if not later:
+                fronts.append(_Front(tuple(nodes), (), inverse_pivots, None, None))
+                continue
+            below = [work.get(list(zip(rows, nodes, strict=True))) for rows in later]
+            lower = matmul(jnp.concatenate(below, axis=1), inverse_pivots)
+            upper = jnp.concatenate([work.get(list(zip(nodes, columns, strict=True))) for columns in later], axis=2)
+            fronts.append(_Front(tuple(nodes), later, inverse_pivots, lower, upper))
+            product = -matmul(lower, upper)
+            ends = np.cumsum(sizes)
+            for rows, r_size, r_end in zip(later, sizes, ends, strict=True):
+                for columns, c_size, c_end in zip(later, sizes, ends, strict=True):
+                    block = product[:, r_end - r_size : r_end, c_end - c_size : c_end]
+                    updates.append((list(zip(rows, columns, strict=True)), block))
+        for keys, blocks in _by_shape(updates):
+            work.add(keys, blocks)
+    return Factor(pattern, fronts)

@@ -13,26 +13,35 @@ from ..system import System
 
 
 def blocks(system: System, rows: Rows) -> Store:
-    """Blocks of [D + sum kappa b^T b, -G^T; G, Sigma] by (row node, column node)."""
-    nb, nodes = system.num_bodies, range(system.num_bodies, system.num_bodies + len(system.node_rows))
+    """Blocks of the step matrix by (row node, column node).
+
+    What is implicit on an axis, sum kappa b^T b, is a row more in the node of its joint, kappa b v - m = 0 with the
+    impulse -b^T m: the bodies that it couples then meet in that node only, and kappa may be zero.
+    """
+    nb = system.num_bodies
     out = Store()
-    D = rows.D
-    if system.axes:
-        b = jnp.concatenate([rows.b_A, rows.b_B])
-        scaled = jnp.concatenate([rows.kappa, rows.kappa])[:, None] * b
-        D = D + sums(scaled[:, :, None] * b[:, None, :], system.axes_of_body)
-        pairs = [(*system.ends(i), i) for i in range(len(system.axes)) if system.ends(i)[0] >= 0]
-        if pairs:
-            chosen = [i for _, _, i in pairs]
-            cross = take(scaled[: len(system.axes)], chosen)[:, :, None] * take(rows.b_B, chosen)[:, None, :]
-            out.add([(A, B) for A, B, _ in pairs], cross)
-            out.add([(B, A) for A, B, _ in pairs], jnp.swapaxes(cross, 1, 2))
-    out.put([(i, i) for i in range(nb)], D)
+    out.put([(i, i) for i in range(nb)], rows.D)
     if system.node_rows:
-        out.put([(i, i) for i in nodes], rows.sigma[:, :, None] * jnp.eye(system.width, dtype=D.dtype))
-        out.put([(nb + node, body) for node, body in system.edges], rows.G)
-        out.put([(body, nb + node) for node, body in system.edges], -jnp.swapaxes(rows.G, 1, 2))
+        of_axes, scaled = _axis_blocks(system, rows)
+        upper = -jnp.swapaxes(rows.G + of_axes, 1, 2)
+        diagonal = rows.sigma[:, :, None] * jnp.eye(system.width, dtype=rows.D.dtype)
+        out.put([(nb + node, nb + node) for node in range(len(system.node_rows))], diagonal)
+        out.put([(nb + node, body) for node, body in system.edges], rows.G + scaled)
+        out.put([(body, nb + node) for node, body in system.edges], upper)
     return out
+
+
+def _axis_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6"], Float[Array, "edges rows 6"]]:
+    """b and kappa b of the axes of every edge's joint, in the rows that the joint leaves free."""
+    count = len(system.axes)
+    index = np.full((len(system.edges), system.width), 2 * count)
+    for edge, (node, body) in enumerate(system.edges):
+        for row, axis in system.rows_of_axes[node] if node < len(system.joints) else ():
+            index[edge, row] = axis + count * (body == system.ends(axis)[1])
+    none = jnp.zeros((1, 6), dtype=rows.D.dtype)
+    b = jnp.concatenate([rows.b_A, rows.b_B])
+    scaled = jnp.concatenate([rows.kappa, rows.kappa])[:, None] * b
+    return jnp.concatenate([b, none])[index], jnp.concatenate([scaled, none])[index]
 
 
 def factor(system: System, rows: Rows) -> block_sparse.Factor:
@@ -49,7 +58,7 @@ def solve(
     x.put(bodies, p)
     x.put(nodes, a)
     lu.solve(x)
-    return x.get(bodies), x.get(nodes) if nodes else a
+    return x.get(bodies), jnp.where(system.filled[:, :, None], x.get(nodes), 0.0) if nodes else a
 
 
 def friction_columns(system: System, rows: Rows) -> Float[Array, "bodies 6 friction"]:

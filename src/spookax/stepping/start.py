@@ -6,12 +6,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float
 from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, Rows, assemble, axes, frames, prepare
 from ..constraints.assemble import Violations, axis_motion, velocity, violations
 from ..math import rotation, small
+from ..math.product import matvec
 from ..system import Params, State, System
 from . import saddle
 from .spook import DEFAULT_SOLVER, solve_rows
@@ -180,48 +182,71 @@ def _forward_kinematics(system: System, prepared: Prepared, position: Coordinate
 
     Rotation vectors enter as exp(theta) * exp(spin) with spin = 0, whose rate is the body-axes angular velocity.
     """
-    g = prepared.geometry
-    com = prepared.params.com
+    g, com = prepared.geometry, prepared.params.com
     one = jnp.array([1.0, 0.0, 0.0, 0.0], dtype=com.dtype)
-    placed: dict[int, tuple[Array, Array]] = {-1: (jnp.zeros(3, dtype=com.dtype), one)}
+    # where every body stands if nothing carries it, then the world
+    at, theta, spin = (
+        jnp.stack([position[key][i] if i is not None else position[key] for key in keys])
+        for keys, i in (
+            ([f"body {name}" for name in system.bodies], 0),
+            ([f"body {name}" for name in system.bodies], 1),
+            ([f"spin {name}" for name in system.bodies], None),
+        )
+    )
+    e = rotation.multiply(rotation.exp(theta), rotation.exp(spin))
+    r = at + matvec(rotation.matrix(e), com)
+    r, e = jnp.concatenate([r, jnp.zeros_like(r[:1])]), jnp.concatenate([e, one[None]])
+    if not system.tree:
+        return r[:-1], e[:-1]
 
-    def place_root(b: int) -> None:
-        p, theta = position[f"body {system.bodies[b]}"]
-        e = rotation.multiply(rotation.exp(theta), rotation.exp(position[f"spin {system.bodies[b]}"]))
-        placed[b] = (p + rotation.matrix(e) @ com[b], e)
-
+    turn, slide = _joint_motion(system, prepared, position)
+    relative = rotation.multiply(rotation.multiply(g.q_A, turn), rotation.conjugate(g.q_B))
+    from_A = g.s_A + matvec(g.C_A, slide)
+    nb, reached = system.num_bodies, {-1}
+    links = []  # joint, body it starts from, body it carries, whether that is the joint's child
     for j in system.tree:
-        joint = system.joints[j]
-        if joint.parent not in placed and joint.child not in placed:
-            place_root(joint.parent)
-        turn, slide = one, jnp.zeros(3, dtype=com.dtype)
-        if joint.type == "ball":
-            turn = rotation.multiply(rotation.exp(position[joint.name]), rotation.exp(position[f"spin {joint.name}"]))
-        elif joint.type == "distance":
-            slide = slide.at[2].set(prepared.params.length[j])
-        for axis in system.axes:
-            if axis.joint == j:
-                along = jnp.zeros_like(slide).at[axis.column].set(position[axis.name])
-                if axis.rotational:
-                    turn = rotation.multiply(turn, rotation.exp(along))
-                else:
-                    slide = slide + along
-        relative = rotation.multiply(rotation.multiply(g.q_A[j], turn), rotation.conjugate(g.q_B[j]))
-        if joint.parent in placed:
-            r, e = placed[joint.parent]
-            e_B = rotation.multiply(e, relative)
-            offset = rotation.matrix(e) @ (g.s_A[j] + g.C_A[j] @ slide) - rotation.matrix(e_B) @ g.s_B[j]
-            placed[joint.child] = (r + offset, e_B)
-        else:
-            r, e = placed[joint.child]
-            e_A = rotation.multiply(e, rotation.conjugate(relative))
-            offset = rotation.matrix(e) @ g.s_B[j] - rotation.matrix(e_A) @ (g.s_A[j] + g.C_A[j] @ slide)
-            placed[joint.parent] = (r + offset, e_A)
-    for b in range(system.num_bodies):
-        if b not in placed:
-            place_root(b)
-    r, e = zip(*(placed[b] for b in range(system.num_bodies)), strict=True)
-    return jnp.stack(r), jnp.stack(e)
+        ends = system.joints[j].parent, system.joints[j].child
+        outward = ends[0] in reached or ends[1] not in reached
+        links.append((j, *((e % (nb + 1)) for e in (ends if outward else ends[::-1])), outward))
+        reached.update(ends)
+
+    def place(placed: tuple[Array, Array], link: Array) -> tuple[tuple[Array, Array], None]:
+        (r, e), (j, start, end, outward) = placed, link
+        way = jnp.where(outward, relative[j], rotation.conjugate(relative[j]))
+        e_new = rotation.multiply(e[start], way)
+        near, far = jnp.where(outward, from_A[j], g.s_B[j]), jnp.where(outward, g.s_B[j], from_A[j])
+        r_new = r[start] + matvec(rotation.matrix(e[start]), near) - matvec(rotation.matrix(e_new), far)
+        return (r.at[end].set(r_new), e.at[end].set(e_new)), None
+
+    (r, e), _ = jax.lax.scan(place, (r, e), jnp.array(links, dtype=int))
+    return r[:-1], e[:-1]
+
+
+def _joint_motion(system: System, prepared: Prepared, position: Coordinates) -> tuple[Array, Array]:
+    """Turn and slide of every joint in its frame: its axes one after the other, the first outermost."""
+    count = len(system.joints)
+    one = jnp.array([1.0, 0.0, 0.0, 0.0], dtype=prepared.params.com.dtype)
+    turn = jnp.broadcast_to(one, (count, 4))
+    slide = jnp.zeros((count, 3), dtype=one.dtype)
+    distance = [j for j, joint in enumerate(system.joints) if joint.type == "distance"]
+    if distance:
+        slide = slide.at[np.array(distance), 2].set(prepared.params.length[np.array(distance)])
+    balls = [j for j, joint in enumerate(system.joints) if joint.type == "ball"]
+    if balls:
+        names = [system.joints[j].name for j in balls]
+        theta, spin = (jnp.stack([position[f"{kind}{name}"] for name in names]) for kind in ("", "spin "))
+        turn = turn.at[np.array(balls)].set(rotation.multiply(rotation.exp(theta), rotation.exp(spin)))
+    for rank in range(3):
+        mine = [axes_of[rank] for axes_of in system.rows_of_axes if len(axes_of) > rank]
+        if mine:
+            chosen = [system.axes[i] for _, i in mine]
+            value = jnp.stack([position[axis.name] for axis in chosen])
+            along = value[:, None] * np.eye(3)[[axis.column for axis in chosen]]
+            rotational = np.array([axis.rotational for axis in chosen])[:, None]
+            index = np.array([axis.joint for axis in chosen])
+            turn = turn.at[index].set(rotation.multiply(turn[index], rotation.exp(jnp.where(rotational, along, 0.0))))
+            slide = slide.at[index].add(jnp.where(rotational, 0.0, along))
+    return turn, slide
 
 
 # ---------------------------------------------------------------------------------------------------------------

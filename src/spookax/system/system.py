@@ -114,9 +114,15 @@ class System:
         )
 
     @functools.cached_property
+    def rows_of_axes(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """(row, axis) of the free axes of every joint: rows that follow those of the joint in the step matrix."""
+        numbers = _groups([axis.joint for axis in self.axes], len(self.joints))
+        return tuple(tuple(enumerate(mine, self.joints[j].num_rows)) for j, mine in enumerate(numbers))
+
+    @functools.cached_property
     def width(self) -> int:
-        """Rows of the largest constraint node; the arrays of all nodes are filled up to it."""
-        return max(self.node_rows, default=1)
+        """Rows of the largest constraint node with its axes; the arrays of all nodes are filled up to it."""
+        return node_width(self.joints, self.couplings, self.constraints)
 
     @functools.cached_property
     def filled(self) -> np.ndarray:
@@ -246,6 +252,12 @@ def spanning_tree(num_bodies: int, joints: tuple[Joint, ...]) -> tuple[int, ...]
     return tuple(tree)
 
 
+def node_width(joints: tuple[Joint, ...], couplings: tuple[Coupling, ...], constraints: tuple[Any, ...]) -> int:
+    """Rows of the largest constraint node, those of a joint's free axes among them."""
+    of_joints = [joint.num_rows + len(KINDS[joint.type].axes) for joint in joints]
+    return max([*of_joints, *(1 for _ in couplings), *(row.num_rows for row in constraints)], default=1)
+
+
 def saddle_pattern(
     num_bodies: int,
     joints: tuple[Joint, ...],
@@ -255,7 +267,7 @@ def saddle_pattern(
     bodies: Mapping[str, int],
     tree: tuple[int, ...],
 ) -> Pattern:
-    """Block pattern of [D -A^T; A S]: nodes are bodies (6), then joints, couplings, user rows (one size for all).
+    """Block pattern of the step: nodes are bodies (6), then joints, couplings, user rows (one size for all).
 
     The pivot of a constraint node needs a body that it acts on eliminated. A few bodies are eliminated from leaves to
     root: a tree joint directly after the body that it connects outward, loop-closing joints and other rows last, when
@@ -267,12 +279,7 @@ def saddle_pattern(
         acts_on.append({body for joint in ends for body in (joint.parent, joint.child)} - {WORLD})
     acts_on += [{bodies[name] for name in row.bodies if name != "world"} for row in constraints]
     edges = {(num_bodies + node, body) for node, around in enumerate(acts_on) for body in around}
-    for axis in axes:
-        joint = joints[axis.joint]
-        if joint.parent != WORLD:
-            edges.add((joint.parent, joint.child))
-    rows = [*(j.num_rows for j in joints), *(1 for _ in couplings), *(c.num_rows for c in constraints)]
-    sizes = [6] * num_bodies + [max(rows, default=1)] * len(rows)
+    sizes = [6] * num_bodies + [node_width(joints, couplings, constraints)] * len(acts_on)
     if num_bodies > _MANY:
         return symbolic(sizes, edges, None, {num_bodies + node: around for node, around in enumerate(acts_on)})
 
