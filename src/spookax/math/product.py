@@ -13,7 +13,6 @@ from jax.interpreters import ad, batching, mlir
 
 from .._typing import Array, Float
 
-_SHORT = 12
 _LARGE = 2048  # multiplications of which `dot_general` is the faster way
 
 
@@ -33,9 +32,6 @@ def matvec(a: Float[Array, "*batch i k"], x: Float[Array, "*batch k"]) -> Float[
 def _multiply(a: Array, b: Array) -> Array:
     if a.size * b.shape[-1] <= _LARGE:
         return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
-    if a.shape[-1] <= _SHORT:
-        terms = [a[..., :, k, None] * b[..., None, k, :] for k in range(a.shape[-1])]
-        return sum(terms[1:], terms[0])
     lead = tuple(range(a.ndim - 2))
     return jax.lax.dot_general(a, b, (((a.ndim - 1,), (a.ndim - 2,)), (lead, lead)))
 
