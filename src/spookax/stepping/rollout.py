@@ -8,11 +8,10 @@ import jax.numpy as jnp
 
 from .._results import STEP_RESULTS
 from .._typing import Array, Float, Int
-from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
 from ..math import rotation
 from ..system import Params, State, System
-from .spook import DEFAULT_SOLVER, StepInfo, step
+from .spook import Solver, StepInfo, step
 from .start import half_kick_back
 
 
@@ -60,7 +59,7 @@ def rollout(
     controls: Float[Array, "steps motors"],
     *,
     half_kick: bool = True,
-    solver: AbstractMLCPSolver = DEFAULT_SOLVER,
+    solver: Solver | None = None,
     throw: bool = True,
 ) -> Trajectory:
     """Simulate `controls.shape[0]` steps of length `params.step`.

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, Rows, assemble, axes, frames, prepare
 from ..constraints.assemble import Violations, axis_motion, velocity, violations
 from ..math import rotation, small
 from ..math.product import matvec
 from ..system import Params, State, System
 from . import saddle
-from .spook import DEFAULT_SOLVER, solve_rows
+from .spook import Solver, default_solver, solve_rows
 
 Coordinates = dict[str, Array]
 _NEWTON_LIMIT = 60
@@ -89,7 +88,7 @@ def half_kick_back(
     prepared: Prepared,
     state: State,
     command: Float[Array, " motors"],
-    solver: AbstractMLCPSolver = DEFAULT_SOLVER,
+    solver: Solver | None = None,
 ) -> State:
     """Velocities moved from t_0 to t_0 - h/2, such that their mean with those of the first step are the given ones.
 
@@ -98,14 +97,14 @@ def half_kick_back(
     motion and (1 - gamma) / 2 on the joint rows, which hold at the start.
     """
     v_0 = velocity(state)
-    none = jnp.zeros_like(v_0)
+    none, chosen = jnp.zeros_like(v_0), solver or default_solver(system)
     guess = jnp.zeros(len(system.friction_axes), dtype=v_0.dtype)
 
     def moved(v: Array) -> State:
         return eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
 
     def body(v: Array, _):
-        ahead, *_ = solve_rows(system, solver, assemble(system, prepared, moved(v), command, none), guess)
+        ahead, *_ = solve_rows(system, chosen, assemble(system, prepared, moved(v), command, none), guess)
         return v_0 + (v - ahead) / 2, None
 
     return moved(jax.lax.scan(body, v_0, length=_HALF_KICK_STEPS)[0])
