@@ -105,12 +105,13 @@ def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Ite
         apart = {"m": 0.0, "rad": 0.0}
         for j in loop:
             is_length = np.array(KINDS[system.joints[j].type].lengths, dtype=bool)
-            for unit, part in (("m", gaps[j][is_length]), ("rad", gaps[j][~is_length])):
+            gap = gaps[j][: is_length.size]
+            for unit, part in (("m", gap[is_length]), ("rad", gap[~is_length])):
                 # a NaN counts as open
                 apart[unit] = max(apart[unit], float(np.max(np.nan_to_num(part, nan=np.inf), initial=0.0)))
         if max(apart.values()) > tolerance:
             names = ", ".join(system.joints[j].name for j in loop)
-            left = " and ".join(f"{gap:.3g} {unit}" for unit, gap in apart.items() if gap > tolerance)
+            left = " and ".join(f"{most:.3g} {unit}" for unit, most in apart.items() if most > tolerance)
             message = f"the loop of the joints {names} cannot be assembled: a gap of {left} remains"
             yield Finding(("joints", joint.name), None, message, _CURE)
 
