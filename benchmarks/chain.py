@@ -1,0 +1,103 @@
+"""Long chains and ladders of loops: time per step, compile time and trials of active sets against the size."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import spookax as sx
+from spookax.scene import Scene
+from spookax.stepping import state_from_joints
+from spookax.system import build
+
+from .measure import Row, compile_now, row, timed
+
+LINKS = (16, 64, 256)
+RUNGS = (8, 32)
+STEPS = 200
+STEP = 0.002  # s
+
+
+def run() -> list[Row]:
+    """Rows of all mechanisms; ratios are to the smallest of a kind."""
+    rows: list[Row] = []
+    for kind, sizes, make in (
+        ("chain", LINKS, chain),
+        ("chain, dry friction", LINKS, lambda n: chain(n, coulomb=1e-3)),
+        ("ladder of loops", RUNGS, ladder),
+    ):
+        first: dict[str, float] = {}
+        for size in sizes:
+            for quantity, value, unit in _measured(make(size)):
+                least = first.setdefault(quantity, value)
+                against = {"over": least, "to": f"{sizes[0]}"} if unit in ("µs", "s") else {}
+                rows.append(row(f"{kind}, {size}", quantity, value, unit, **against))
+                print(rows[-1], flush=True)
+    return rows
+
+
+def chain(links: int, coulomb: float = 0.0) -> Scene:
+    """One metre and one kilogram of links that hang, hinges across each other in turn."""
+    size = 1 / links
+    body: dict[str, Any] = {"mass": size, "com": (0, 0, -size / 2), "inertia": (size**3 / 12, size**3 / 12, size**3 / 100)}
+    bodies: dict[str, Any] = {f"b{i}": body for i in range(links)}
+    joints: dict[str, Any] = {
+        f"j{i}": {
+            "type": "hinge",
+            "parent": f"b{i - 1}" if i else "world",
+            "child": f"b{i}",
+            "at": (0, 0, -size if i else 0),
+            "axis": (i % 2, 1 - i % 2, 0),
+            "friction": {"coulomb": coulomb},
+        }
+        for i in range(links)
+    }
+    return Scene(spookax=1, step=STEP, bodies=bodies, joints=joints)
+
+
+def ladder(rungs: int) -> Scene:
+    """Two chains of links that hang side by side, and a rung between every two joints: a loop for each."""
+    side = 1 / rungs
+    link = {"mass": side, "com": (0, 0, -side / 2), "inertia": (side**3 / 12, side**3 / 12, side**3 / 100)}
+    rung = {"mass": side, "com": (side / 2, 0, 0), "inertia": (side**3 / 100, side**3 / 12, side**3 / 12)}
+    bodies: dict[str, Any] = {}
+    joints: dict[str, Any] = {}
+    hinge = {"type": "hinge", "axis": (0, 1, 0)}
+    for i in range(rungs):
+        bodies |= {f"left{i}": link, f"right{i}": link, f"rung{i}": rung}
+        for name, x in (("left", 0.0), ("right", side)):
+            parent = f"{name}{i - 1}" if i else "world"
+            at = (0, 0, -side) if i else (x, 0, 0)
+            joints[f"{name}{i}"] = {**hinge, "parent": parent, "child": f"{name}{i}", "at": at}
+        joints[f"on{i}"] = {**hinge, "parent": f"left{i}", "child": f"rung{i}", "at": (0, 0, -side)}
+        joints[f"close{i}"] = {
+            **hinge,
+            "parent": f"rung{i}",
+            "child": f"right{i}",
+            "at": (side, 0, 0),
+            "child_at": (0, 0, -side),
+        }
+    return Scene(spookax=1, step=STEP, bodies=bodies, joints=joints)
+
+
+def _measured(scene: Scene) -> list[tuple[str, float, str]]:
+    system, params = build(scene)
+    name = system.axes[0].name
+    state = jax.jit(state_from_joints, static_argnums=0)(system, params, {name: {"position": 0.0, "rate": 1.0}})
+
+    def rollout(params: sx.Params, state: sx.State) -> sx.Trajectory:
+        return sx.rollout(system, params, state, jnp.zeros((STEPS, 0)), throw=False)
+
+    compiled = compile_now(rollout, params, state)
+    trajectory = compiled.call(params, state)
+    assert int(trajectory.failed_step) < 0, f"step {int(trajectory.failed_step)} failed"
+    found = [
+        ("one step in a rollout", timed(lambda: compiled.call(params, state)).best * 1e6 / STEPS, "µs"),
+        ("compile the rollout", compiled.seconds, "s"),
+        ("levels of the factorisation", float(len(system.pattern.levels)), ""),
+    ]
+    if system.friction_axes:
+        pivots = np.asarray(trajectory.pivots)
+        found += [("pivots or trials, mean", float(pivots.mean()), ""), ("the most in a step", float(pivots.max()), "")]
+    return found
