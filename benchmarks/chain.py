@@ -40,7 +40,8 @@ def run() -> list[Row]:
 def chain(links: int, coulomb: float = 0.0) -> Scene:
     """One metre and one kilogram of links that hang, hinges across each other in turn."""
     size = 1 / links
-    body: dict[str, Any] = {"mass": size, "com": (0, 0, -size / 2), "inertia": (size**3 / 12, size**3 / 12, size**3 / 100)}
+    inertia = (size**3 / 12, size**3 / 12, size**3 / 100)
+    body: dict[str, Any] = {"mass": size, "com": (0, 0, -size / 2), "inertia": inertia}
     bodies: dict[str, Any] = {f"b{i}": body for i in range(links)}
     joints: dict[str, Any] = {
         f"j{i}": {

@@ -22,6 +22,10 @@ class MLCP_RESULTS(eqx.Enumeration):
         "conditions. Likely causes: N too badly conditioned for the arithmetic (raise the regularisation, "
         "or use float64), or an iterative solver with too few sweeps."
     )
+    bearing_limit = (
+        "Dry friction that grows with the force in its bearing did not settle: each repetition of the step gave "
+        "another level. Likely cause: a mechanism that locks itself. Lower `friction.bearing`, or the step size."
+    )
     nonfinite_input = (
         "The complementarity problem has a NaN or an infinity in N or q, or bounds that are NaN, crossed "
         "or both infinite on one side. Look for a zero mass, a zero step size, or a state that has already "

@@ -21,7 +21,10 @@ from spookax.system import Params, State, System, build
 STEPS = 2400
 JOINT_TYPES = tuple(KINDS)  # every joint: a new one is tested by being there
 AXES = {path: kind for path, kind, _ in free_axes({kind: kind for kind in KINDS})}  # axis of `pairs` -> type
+REGULAR = tuple(kind for kind in KINDS if kind != "line")  # with axes that have a direction at zero: those of `rack`
+NAMES = tuple(name for name, kind in AXES.items() if kind in REGULAR)  # axes of `rack`
 NEEDED = {"distance": {"length": 0.4}, "screw": {"pitch": 0.3}}  # keys that a type cannot do without
+PULLS = {"line": {"spring": {"stiffness": 20.0, "rest": 0.5}}}  # of types without rows: what they do in `pairs`
 
 # XLA without its slow passes: a third of the time to compile, twice that to run, the same numbers to rounding.
 compiled = functools.partial(
@@ -110,12 +113,12 @@ J_RACK, M_RACK, PITCH = 0.2, 2.0, 3.0  # of every body of `rack` [kg m^2, kg]; o
 
 
 def rack(step: float = 0.005, *, along=None, **options) -> tuple[System, Params]:
-    """Every type of joint between the world and a body of its own, without gravity, a motor on every axis.
+    """Every joint of `REGULAR` between the world and a body of its own, without gravity, a motor on every axis.
 
     `along`: friction, spring and armature of every axis.
     """
     joints: dict[str, dict] = {}
-    for kind in KINDS:
+    for kind in REGULAR:
         names = [axis.name for axis in KINDS[kind].axes]
         joints[kind] = NEEDED.get(kind, {}) | {"type": kind, "child": f"{kind}_body"}
         joints[kind] |= {"pitch": PITCH} if kind == "screw" else {}
@@ -124,11 +127,44 @@ def rack(step: float = 0.005, *, along=None, **options) -> tuple[System, Params]
     return mechanism(
         step,
         (0, 0, 0),
-        bodies={f"{kind}_body": {"mass": M_RACK, "inertia": (J_RACK,) * 3} for kind in KINDS},
+        bodies={f"{kind}_body": {"mass": M_RACK, "inertia": (J_RACK,) * 3} for kind in REGULAR},
         joints=joints,
-        motors={name.replace(".", "_"): {"type": "torque", "joint": name} for name in AXES},
+        motors={
+            name.replace(".", "_"): {"type": "torque", "joint": name} for name, kind in AXES.items() if kind in REGULAR
+        },
         **options,
     )
+
+
+FREE = tuple(name for name in NAMES if name != "screw.slide")  # a screw's slide follows its turn
+U = 0.4  # N m, N
+
+
+def inertia(system, name):
+    """What a motor on this axis has to move [kg m^2 or kg]."""
+    if name == "screw":
+        return J_RACK + M_RACK * (PITCH / (2 * np.pi)) ** 2
+    return J_RACK if system.axes[system.axis_of(name)].rotational else M_RACK
+
+
+def turns():
+    """Sets of axes, not two of one joint, that hold every axis once."""
+    by_joint = {}
+    for name in FREE:
+        by_joint.setdefault(name.partition(".")[0], []).append(name)
+    most = max(map(len, by_joint.values()))
+    return [[names[i] for names in by_joint.values() if i < len(names)] for i in range(most)]
+
+
+def driven(names, u=U):
+    return [u if name in names else 0.0 for name in NAMES]
+
+
+def moved(system, params, names, command=None, start=None):
+    """Position and rate over time of some axes, driven or released."""
+    joints = dict.fromkeys(names, start) if start is not None else {}
+    trajectory = simulate(system, params, place(system, params, joints), driven(names) if command is None else command)
+    return {name: trajectory.joint(name) for name in names}, trajectory
 
 
 ARM = {"J": 1.1e-3 + 0.3 * 0.1**2, "L": 0.2, "m": 0.1, "l": 0.15, "Jx": 8e-4, "Jy": 7e-4, "Jz": 1e-4}
@@ -173,7 +209,8 @@ def pairs(step: float = 0.005, gravity=(0, 0, 0)) -> tuple[System, Params]:
             "inertia": {"xx": 0.02, "yy": 0.03, "zz": 0.025, "xy": 0.002, "xz": -0.001, "yz": 0.003},
         }
         bodies[f"{kind}_b"] = {"mass": 0.7, "com": (0, 0, 0.1), "inertia": (0.01, 0.02, 0.015)}
-        joints[kind] = NEEDED.get(kind, {}) | {
+        joints[kind] = NEEDED.get(kind, {}) | PULLS.get(kind, {})
+        joints[kind] |= {
             "type": kind,
             "parent": f"{kind}_a",
             "child": f"{kind}_b",

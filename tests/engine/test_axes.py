@@ -5,38 +5,7 @@ Each joint holds a ball-like body of its own; the axes of a joint are driven in 
 
 import numpy as np
 import pytest
-from engine.mechanisms import AXES, J_RACK, M_RACK, PITCH, place, rack, simulate
-
-NAMES = tuple(AXES)
-FREE = tuple(name for name in NAMES if name != "screw.slide")  # a screw's slide follows its turn
-U = 0.4  # N m, N
-
-
-def inertia(system, name):
-    """What a motor on this axis has to move [kg m^2 or kg]."""
-    if name == "screw":
-        return J_RACK + M_RACK * (PITCH / (2 * np.pi)) ** 2
-    return J_RACK if system.axes[system.axis_of(name)].rotational else M_RACK
-
-
-def turns():
-    """Sets of axes, not two of one joint, that hold every axis once."""
-    by_joint = {}
-    for name in FREE:
-        by_joint.setdefault(name.partition(".")[0], []).append(name)
-    most = max(map(len, by_joint.values()))
-    return [[names[i] for names in by_joint.values() if i < len(names)] for i in range(most)]
-
-
-def driven(names, u=U):
-    return [u if name in names else 0.0 for name in NAMES]
-
-
-def moved(system, params, names, command=None, start=None):
-    """Position and rate over time of some axes, driven or released."""
-    joints = dict.fromkeys(names, start) if start is not None else {}
-    trajectory = simulate(system, params, place(system, params, joints), driven(names) if command is None else command)
-    return {name: trajectory.joint(name) for name in names}, trajectory
+from engine.mechanisms import FREE, NAMES, PITCH, U, driven, inertia, moved, place, rack, simulate, turns
 
 
 @pytest.mark.parametrize("rotor", [0.0, 0.3])

@@ -49,21 +49,21 @@ def transitions(system, params, state, command, impulse, dv):
     D, A, sigma = K[:n, :n], -K[:n, n:].T, jnp.diagonal(K[n:, n:])
     terms = (D @ v1, rows.p, A.T @ info.joint_impulses.reshape(-1), impulse)
     kicked = {
-        "friction": info.friction,
+        "friction": info.levels,
         "inverse": inverse_dynamics(system, prepared, state, stacked(after), command),
         "size": jnp.stack([jnp.abs(x).max() for x in terms]).max(),
     }
 
     free, info = step(system, prepared, state, command)
-    b = saddle.friction_columns(system, rows).reshape(n, -1)
-    stiffness = jnp.where(jnp.abs(info.friction) < 1, rows.bound / rows.creep, 0.0)
+    b = saddle.box_columns(system, rows).reshape(n, -1)
+    stiffness = jnp.where(jnp.abs(info.levels) < 1, rows.box.force / rows.box.slack, 0.0)
     M_sigma = D + A.T @ (K[n:, :n] / sigma[:, None]) + (b * stiffness) @ b.T
     beside = stacked(free) + dv
-    rate = saddle.friction_rates(system, rows, beside) / rows.creep
+    rate = saddle.box_rates(system, rows, beside) / rows.box.slack
     residual = forward_residual(system, prepared, state, beside, command)
     return kicked, {
-        "friction": info.friction,
-        "same": (jnp.abs(info.friction) < 1) == (jnp.abs(rate) < 1),
+        "friction": info.levels,
+        "same": (jnp.abs(info.levels) < 1) == (jnp.abs(rate) < 1),
         "forward": M_sigma @ residual.reshape(-1),
         "inverse": inverse_dynamics(system, prepared, state, beside, command).reshape(-1),
     }

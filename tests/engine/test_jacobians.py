@@ -62,6 +62,7 @@ def differences():
 def assembled(rng) -> State:
     """Random joint coordinates and poses of the free bodies."""
     joints = {name: rng.uniform(-2, 2) for name in AXES if name != "screw.slide"}
+    joints["line"] = abs(joints["line"]) + 0.5
     bodies = {f"{kind}_a": {"position": rng.normal(size=3), "rotation": rng.normal(size=3)} for kind in JOINT_TYPES}
     return place(SYSTEM, PARAMS, joints, bodies)
 

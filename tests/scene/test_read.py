@@ -79,7 +79,8 @@ def test_every_key_arrives_where_it_belongs():
     drive, push = scene.motors["drive"], scene.motors["push"]
     assert drive.type == "dc"
     assert (drive.gain, drive.back_emf) == (0.05 / 2.5, 0.05 * 0.04 / 2.5)
-    assert (push.type, push.joint, push.gain, push.bias) == ("torque", "slide", 35.0, -1.5)
+    assert push.type == "torque"
+    assert (push.joint, push.gain, push.bias) == ("slide", 35.0, -1.5)
     encoder, marker = scene.sensors["encoder"], scene.sensors["marker"]
     assert encoder.type == "joint_position"
     assert (encoder.joint, encoder.sd, encoder.offset) == ("shoulder", 2e-3, 0.02)

@@ -1,10 +1,10 @@
 """The rows of one step as data. `stepping.spook` solves them, `stepping.inverse` evaluates them: they cannot differ.
 
-Unknowns: body velocities v+ (6 each), joint impulses lam, dry-friction levels x in [-1, 1] with impulse F x:
+Unknowns: body velocities v+ (6 each), joint impulses lam, and x of the rows with bounds, with impulse F x:
 
     D v+ + sum_axes kappa b^T (b v+) - G^T lam - b^T F x + p = 0       balance of impulses
     G v+ + Sigma lam + a = 0                                          joints and user rows
-    b v+ + v_creep x = w,   w >= 0 at x = -1, <= 0 at x = 1, = 0 inside   dry friction
+    dry friction, stops, motors with a largest force: `boxes`
 
 kappa = h c + J_r + h^2 k / 4 collects what is linear and implicit on an axis: viscous friction, rotor inertia and
 the Spook form of a spring, with the row's own impulse eliminated (same equations as separate rows, no division by a
@@ -28,7 +28,8 @@ from ..math.product import matmul, matvec
 from ..scene.kinds import KINDS
 from ..system import Params, State, System
 from ..system.params import inertia_matrix
-from . import axes, custom, frames, gyro, joints
+from . import axes, boxes, custom, frames, gyro, joints
+from .boxes import Box
 
 
 class Prepared(eqx.Module):
@@ -40,7 +41,9 @@ class Prepared(eqx.Module):
     gravity: Float[Array, " 3"]  # in the axes of the tilted base
     sigma: Float[Array, "joints rows"]  # one in rows that a joint does not have
     gamma: Float[Array, " joints"]
-    axis_damping: Float[Array, " axes"]  # viscous plus back-EMF [N m s/rad or N s/m]
+    mobility: Float[Array, " axes"]  # scale of b M^-1 b^T [1/(kg m^2) or 1/kg]
+    kappa: Float[Array, " axes"]  # what is linear and implicit on an axis [kg m^2 or kg]
+    slow: Float[Array, " axes"]  # speed that weight gives in two steps: slower impacts do not bounce [rad/s or m/s]
 
 
 class Rows(eqx.Module):
@@ -57,8 +60,7 @@ class Rows(eqx.Module):
     G: Float[Array, "edges rows 6"]  # Jacobian of every (node, body) of `System.edges`
     sigma: Float[Array, "nodes rows"]
     a: Float[Array, "nodes rows"]
-    bound: Float[Array, " friction"]  # F = h f [N m s or N s]
-    creep: Scalar
+    box: Box
     position: Float[Array, " axes"]  # unwrapped coordinates at t_k; not part of the equations
 
 
@@ -94,32 +96,41 @@ def prepare(system: System, params: Params) -> Prepared:
         lengths[j, : joint.num_rows] = KINDS[joint.type].lengths
     sigma = params.relative_compliance[:, None] * jnp.where(lengths, length[:, None], angle[:, None])
     sigma = jnp.where(system.filled[: len(system.joints)], sigma, 1.0)
-    damping = params.viscous
+    of_axes = [axis.joint for axis in system.axes]
+    turns = np.array([axis.rotational for axis in system.axes], dtype=bool)
+    mobility = jnp.where(turns, take(angle, of_axes), take(length, of_axes))
+    h = params.step
+    kappa = h * params.viscous + params.armature + h * h * params.stiffness / 4
     for m, motor in enumerate(system.motors):
-        damping = damping.at[motor.axis].add(params.back_emf[m])
-    return Prepared(params, geometry, J, base_gravity(params), sigma, 1 / (1 + 4 * params.relaxation), damping)
+        if motor.implicit:
+            kappa = kappa.at[motor.axis].add(h * params.back_emf[m] + h * h * params.servo[m] / 4)
+    gravity, gamma = base_gravity(params), 1 / (1 + 4 * params.relaxation)
+    fall = 2 * h * jnp.sqrt(jnp.sum(params.gravity**2))
+    slow = fall * jnp.where(turns, jnp.sqrt(mobility / take(length, of_axes)), 1.0)
+    return Prepared(params, geometry, J, gravity, sigma, gamma, mobility, kappa, slow)
 
 
-def motor_forces(
-    system: System, params: Params, command: Float[Array, " motors"], position: Float[Array, " axes"]
+def motor_impulses(
+    system: System,
+    params: Params,
+    command: Float[Array, " motors"],
+    rate: Float[Array, " axes"],
+    position: Float[Array, " axes"],
 ) -> Float[Array, " axes"]:
-    """Torque or force of every axis from its motors: gain * u + bias + cogging (back-EMF is in the damping)."""
-    force = jnp.zeros(len(system.axes), dtype=params.mass.dtype)
+    """Impulse of every axis from its motors but for what depends on the new rate (kappa) and rows with bounds."""
+    h = params.step
+    out = jnp.zeros(len(system.axes), dtype=params.mass.dtype)
     for m, motor in enumerate(system.motors):
-        force = force.at[motor.axis].add(params.gain[m] * command[m] + params.bias[m])
+        push = h * params.bias[m]
+        if motor.implicit or motor.type == "torque":
+            given, _ = boxes.drive(system, params, m, command[m], rate[motor.axis], position[motor.axis])
+            bound = h * params.max_force[m]
+            push = push + (jnp.clip(given, -bound, bound) if motor.bounded else given)
+        out = out.at[motor.axis].add(push)
     for (m, order), factors in zip(system.cogging, params.cogging, strict=True):
         axis = system.motors[m].axis
-        force = force.at[axis].add(axes.harmonic(system, axis, order, factors, position))
-    return force
-
-
-def dry_friction(system: System, params: Params, rate: Float[Array, " axes"]) -> Float[Array, " friction"]:
-    """Coulomb level plus Stribeck excess at the present rate, per friction axis [N m or N]."""
-    index = np.array(system.friction_axes, dtype=int)
-    ratio = jnp.abs(rate[index]) / params.stribeck_speed[index]
-    safe = jnp.where(ratio > 0, ratio, 1.0)
-    power = jnp.where(ratio > 0, safe ** params.stribeck_exponent[index], 0.0)
-    return params.coulomb[index] + params.stribeck_excess[index] * jnp.exp(-power)
+        out = out.at[axis].add(h * axes.harmonic(system, axis, order, factors, position))
+    return out
 
 
 def velocity(state: State) -> Float[Array, "bodies 6"]:
@@ -240,17 +251,14 @@ def assemble(
 
     if system.axes:
         spring = h * h * params.stiffness / 4
-        kappa = h * prepared.axis_damping + params.armature + spring
         push = (
-            h * motor_forces(system, params, command, position)
+            motor_impulses(system, params, command, rate, position)
             - h * params.stiffness * (position - params.rest)
             + (params.armature + spring) * rate
         )
         kick = kick + scatter(system, b_A, b_B, push)
-        bound = h * dry_friction(system, params, rate)
-    else:
-        kappa = bound = jnp.zeros(0, dtype=v.dtype)
-    return Rows(D, -(kick + impulse), kappa, b_A, b_B, G, sigma, a, bound, params.v_creep, position)
+    box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position)
+    return Rows(D, -(kick + impulse), prepared.kappa, b_A, b_B, G, sigma, a, box, position)
 
 
 def axis_motion(

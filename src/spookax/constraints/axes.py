@@ -2,7 +2,7 @@
 
 Turns about n are read off the rotation between the joint frames, those of a universal joint off the direction of one
 side's axis in the other's frame (exact where the joint holds, and regular at every angle); slides are the distance of
-the joint points along a column of the parent's frame.
+the joint points along a column of the parent's frame, lines the distance of the points.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ..math.block_sparse import take as take_rows
 from ..math.product import matvec
 from ..system import Params, System
 from .frames import Kinematics
-from .joints import JointFrames, take
+from .joints import JointFrames, apart, take
 
 
 def _axis_frames(system: System, kin: Kinematics) -> JointFrames:
@@ -58,7 +58,9 @@ def wrapped(system: System, kin: Kinematics) -> Float[Array, " axes"]:
         n_B = matvec(jnp.swapaxes(f.C_B, 1, 2), matvec(jnp.swapaxes(f.R_B, 1, 2), matvec(f.R_A, f.C_A[:, :, 2])))
         return jnp.arctan2(n_B[:, 1], n_B[:, 2])
 
-    return _by_kind(system, {"turn": turn, "slide": slide, "first": first, "second": second})
+    return _by_kind(
+        system, {"turn": turn, "slide": slide, "first": first, "second": second, "distance": lambda: apart(f)[0]}
+    )
 
 
 def coordinates(system: System, kin: Kinematics, near: Float[Array, " axes"]) -> Float[Array, " axes"]:
@@ -113,7 +115,14 @@ def rate_rows(system: System, kin: Kinematics) -> tuple[Float[Array, "axes 6"], 
         n_A = f.C_A[:, :, 2]
         return about(n_A, matvec(to_B, matvec(f.R_A, n_A)))
 
-    both = _by_kind(system, {"turn": lambda: of_B(2), "slide": slide, "first": first, "second": lambda: of_B(0)})
+    def distance() -> Array:
+        _, on_A, on_B = apart(f)
+        return jnp.stack([on_A, on_B], axis=1)
+
+    both = _by_kind(
+        system,
+        {"turn": lambda: of_B(2), "slide": slide, "first": first, "second": lambda: of_B(0), "distance": distance},
+    )
     return both[:, 0], both[:, 1]
 
 

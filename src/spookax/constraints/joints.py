@@ -73,17 +73,22 @@ def _t_rows(f: JointFrames, columns: tuple[int, ...], column_B: int = 2) -> tupl
     return gap, G_A, G_B
 
 
-def _l_row(f: JointFrames) -> tuple[Array, Array, Array]:
-    """Where the points coincide, the direction is zero and so is the row: finite, and without a force."""
+def apart(f: JointFrames) -> tuple[Float[Array, " joints"], Float[Array, "joints 6"], Float[Array, "joints 6"]]:
+    """Distance of the joint points, and its rate rows. Where they coincide the rows are zero: finite, no force."""
     square = jnp.sum(f.d * f.d, axis=-1)
-    apart = square > 0
-    distance = jnp.sqrt(jnp.where(apart, square, 1.0))
-    n_W = jnp.where(apart[:, None], f.d / distance[:, None], 0.0)
+    differ = square > 0
+    distance = jnp.sqrt(jnp.where(differ, square, 1.0))
+    n_W = jnp.where(differ[:, None], f.d / distance[:, None], 0.0)
     n_A = matvec(jnp.swapaxes(f.R_A, 1, 2), n_W)
     n_B = matvec(jnp.swapaxes(f.R_B, 1, 2), n_W)
     G_A = jnp.concatenate([-n_W, rotation.cross(n_A, f.s_A)], axis=-1)
     G_B = jnp.concatenate([n_W, rotation.cross(f.s_B, n_B)], axis=-1)
-    return (jnp.where(apart, distance, 0.0) - f.length)[:, None], G_A[:, None], G_B[:, None]
+    return jnp.where(differ, distance, 0.0), G_A, G_B
+
+
+def _l_row(f: JointFrames) -> tuple[Array, Array, Array]:
+    distance, G_A, G_B = apart(f)
+    return (distance - f.length)[:, None], G_A[:, None], G_B[:, None]
 
 
 def _q_rows(f: JointFrames) -> tuple[Array, Array, Array]:
@@ -122,4 +127,8 @@ def rows(kind: str, f: JointFrames) -> tuple[Array, Array, Array]:
             return _d_rows(f, (0, 1))
         case "distance":
             return _l_row(f)
+        case "line":
+            nothing = jnp.zeros((f.d.shape[0], 0), dtype=f.d.dtype)
+            G = jnp.zeros((*nothing.shape, 6), dtype=f.d.dtype)
+            return nothing, G, G
     raise ValueError(f"unknown joint type {kind}")

@@ -57,7 +57,7 @@ def _bilinear(a: Float[Array, "... 4"], b: Float[Array, "... 4"], name: str) -> 
     """sum_ij a_i b_j table_ijk."""
     pairs = a[..., :, None] * b[..., None, :]
     table = jnp.asarray(_TABLES[name].reshape(16, -1), dtype=a.dtype)
-    return matmul(pairs.reshape(-1, 16), table).reshape(*pairs.shape[:-2], -1)
+    return matmul(pairs.reshape(-1, 16), table).reshape(*pairs.shape[:-2], table.shape[1])
 
 
 @functools.partial(_bilinear.defjvp, symbolic_zeros=True)

@@ -218,15 +218,14 @@ class Multibody(AbstractResidualModel):
         if not self.system.axes:
             return out
         b_A, b_B = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, engine.geometry))
-        kappa = h * engine.axis_damping + engine.params.armature + h * h * engine.params.stiffness / 4
         rate = axes.rates(self.system, b_A, b_B, change)
-        return out + scatter(self.system, b_A, b_B, kappa * rate)
+        return out + scatter(self.system, b_A, b_B, engine.kappa * rate)
 
     def _advance(self, x, p, u, w, noise, hint, solver, more: Array | float = 0.0) -> tuple[BodyState, Array]:
         state = self.engine_state(x, p.com)
         impulse = self.impulse(state, p, w, noise) + more
         after, info = step(self.system, p.engine, state, u, impulse, solver=solver, guess=hint)
-        return self.body_state(after, p.com), info.friction
+        return self.body_state(after, p.com), info.levels
 
     def tracking_gain(self, x: BodyState, p: Prep, noise: Noise) -> Float[Array, "m n"]:
         """K of w = w_planned + K (planned box-minus actual): dv in full, dq damped with 0.3 / h per step."""

@@ -16,17 +16,19 @@ class FreeAxis:
     """A free coordinate of a joint.
 
     `kind`: `turn` about n, which is common to both sides; `slide` along a column of the parent's frame; `first` and
-    `second`, the turns of a universal joint about the parent's n and the child's u. `name` is empty where a joint has
-    one coordinate that needs no name.
+    `second`, the turns of a universal joint about the parent's n and the child's u; `distance` of the joint points.
+    `name` is empty where a joint has one coordinate that needs no name. `bearing`: the joint's rows whose force presses
+    on the axis.
     """
 
     name: str
-    kind: Literal["turn", "slide", "first", "second"]
+    kind: Literal["turn", "slide", "first", "second", "distance"]
+    bearing: tuple[int, ...]
     column: int = 2
 
     @property
     def rotational(self) -> bool:
-        return self.kind != "slide"
+        return self.kind not in ("slide", "distance")
 
     def path(self, joint: str) -> str:
         """How files call this coordinate of a joint: `joint` or `joint.name`."""
@@ -49,29 +51,33 @@ class JointKind:
         return frozenset((*self.keys, *(ALONG_AXIS if single else ()), *(("axes",) if named else ())))
 
 
-ALONG_AXIS = ("friction", "spring", "armature")
+ALONG_AXIS = ("friction", "spring", "armature", "limits")
 NEEDED = ("length", "pitch")
 OWN_KEYS = ("axis", "x_axis", *NEEDED, *ALONG_AXIS, "axes")
 
-_TURN, _SLIDE = FreeAxis("", "turn"), FreeAxis("", "slide")
-_NAMED_TURN, _NAMED_SLIDE = FreeAxis("turn", "turn"), FreeAxis("slide", "slide")
+_ACROSS, _ALL = (0, 1), (0, 1, 2)
+_TURN = FreeAxis("", "turn", _ACROSS)
+_NAMED_TURN, _NAMED_SLIDE = FreeAxis("turn", "turn", _ACROSS), FreeAxis("slide", "slide", _ACROSS)
 _POINT, _PARALLEL = (True,) * 3, (False,) * 3
 
 KINDS = {
     "hinge": JointKind((*_POINT, False, False), (_TURN,)),
-    "prismatic": JointKind((*_PARALLEL, True, True), (_SLIDE,)),
+    "prismatic": JointKind((*_PARALLEL, True, True), (FreeAxis("", "slide", (3, 4)),)),
     "ball": JointKind(_POINT, keys=()),
     "fixed": JointKind((*_POINT, *_PARALLEL), keys=()),
     "cylindrical": JointKind((True, True, False, False), (_NAMED_TURN, _NAMED_SLIDE)),
     "screw": JointKind((True, True, False, False), (_TURN, _NAMED_SLIDE), ("axis", "pitch")),
     "universal": JointKind(
-        (*_POINT, False), (FreeAxis("first", "first"), FreeAxis("second", "second", 0)), ("axis", "x_axis")
+        (*_POINT, False), (FreeAxis("first", "first", _ALL), FreeAxis("second", "second", _ALL, 0)), ("axis", "x_axis")
     ),
     "planar": JointKind(
-        (True, False, False), (FreeAxis("x", "slide", 0), FreeAxis("y", "slide", 1), _NAMED_TURN), ("axis", "x_axis")
+        (True, False, False),
+        (FreeAxis("x", "slide", (0,), 0), FreeAxis("y", "slide", (0,), 1), FreeAxis("turn", "turn", (0,))),
+        ("axis", "x_axis"),
     ),
-    "inline": JointKind((True, True), (_SLIDE,)),
+    "inline": JointKind((True, True), (FreeAxis("", "slide", _ACROSS),)),
     "distance": JointKind((True,), keys=("axis", "length")),
+    "line": JointKind((), (FreeAxis("", "distance", ()),)),
 }
 
 

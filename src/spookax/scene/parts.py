@@ -95,6 +95,11 @@ class Friction(Strict):
     viscous: NonNegative = Field(default=0.0, description="Viscous friction [N m s/rad or N s/m]")
     coulomb: NonNegative = Field(default=0.0, description="Dry friction [N m or N]")
     stribeck: Stribeck = Field(default_factory=Stribeck, description="More dry friction near rest")
+    bearing: NonNegative = Field(
+        default=0.0,
+        description="Dry friction per force that the joint carries across the axis: coefficient times radius [m], on a "
+        "sliding axis the coefficient alone (no unit)",
+    )
 
 
 class Spring(Strict):
@@ -104,12 +109,29 @@ class Spring(Strict):
     rest: Number = Field(default=0.0, description="Where it is relaxed [rad or m]")
 
 
+class Limits(Strict):
+    """Stops at the ends of an axis."""
+
+    lower: Number | None = Field(default=None, description="Smallest position [rad or m]")
+    upper: Number | None = Field(default=None, description="Largest position [rad or m]")
+    restitution: NonNegative = Field(
+        default=0.0, le=1.0, description="Speed after an impact on a stop, relative to that before (no unit)"
+    )
+    relative_compliance: Positive | None = Field(
+        default=None, description="Overrides regularisation.relative_compliance for these stops (no unit)"
+    )
+    relaxation_steps: NonNegative | None = Field(
+        default=None, description="Overrides regularisation.relaxation_steps for these stops (steps)"
+    )
+
+
 class Along(Strict):
     """What acts along one of several coordinates of a joint."""
 
     friction: Friction = Field(default_factory=Friction, description="Friction along the axis")
     spring: Spring = Field(default_factory=Spring, description="Spring along the axis")
     armature: NonNegative = Field(default=0.0, description="Rotor inertia as felt at the joint [kg m^2 or kg]")
+    limits: Limits = Field(default_factory=Limits, description="Stops along the axis")
 
 
 class Joint(Strict):
@@ -126,6 +148,7 @@ class Joint(Strict):
         "planar",
         "inline",
         "distance",
+        "line",
     ] = Field(description="Kind of joint")
     parent: Name = Field(default="world", description="Name of a body, or `world`")
     child: Name = Field(description="Name of a body")
@@ -149,8 +172,9 @@ class Joint(Strict):
     friction: Friction = Field(default_factory=Friction, description="Friction along the axis")
     spring: Spring = Field(default_factory=Spring, description="Spring along the axis")
     armature: NonNegative = Field(default=0.0, description="Rotor inertia as felt at the joint [kg m^2 or kg]")
+    limits: Limits = Field(default_factory=Limits, description="Stops along the axis")
     axes: dict[Name, Along] = Field(
-        default_factory=dict, description="Friction, spring and armature of a joint with several axes, by name"
+        default_factory=dict, description="Friction, spring, armature and limits of a joint with several axes, by name"
     )
     relative_compliance: Positive | None = Field(
         default=None, description="Overrides regularisation.relative_compliance for this joint (no unit)"
@@ -168,7 +192,7 @@ class Joint(Strict):
         return self
 
     def along(self, axis: str) -> "Joint | Along":
-        """What holds friction, spring and armature of an axis: the joint itself for the one without a name."""
+        """What holds friction, spring, armature and limits of an axis: the joint itself for the one without a name."""
         return self.axes[axis] if axis else self
 
 
@@ -200,6 +224,9 @@ class _Motor(Strict):
     bias: Number = Field(default=0.0, description="Constant that is added to torque or force [N m or N]")
     cogging: list[Harmonic] = Field(
         default_factory=list, description="Torque or force that repeats with the joint's position"
+    )
+    max_force: Positive | None = Field(
+        default=None, description="Largest torque or force of the drive, before `bias` and cogging [N m or N]"
     )
 
 
@@ -241,7 +268,25 @@ class DCMotor(_Motor):
         return self
 
 
-Motor = Annotated[TorqueMotor | DCMotor, Field(discriminator="type")]
+class VelocityMotor(_Motor):
+    """A drive that holds a rate u: torque = `damping` * (u - rate), at most `max_force`."""
+
+    type: Literal["velocity"] = Field(description="torque = damping * (u - rate)")
+    damping: NonNegative = Field(description="Torque per error of the rate [N m s/rad or N s/m]")
+
+
+class PositionMotor(_Motor):
+    """A servo that holds a position u: torque = `stiffness` * (u - position) - `damping` * rate.
+
+    With `max_force` at most that.
+    """
+
+    type: Literal["position"] = Field(description="torque = stiffness * (u - position) - damping * rate")
+    stiffness: NonNegative = Field(description="Torque per error of the position [N m/rad or N/m]")
+    damping: NonNegative = Field(default=0.0, description="Torque against the rate [N m s/rad or N s/m]")
+
+
+Motor = Annotated[TorqueMotor | DCMotor | VelocityMotor | PositionMotor, Field(discriminator="type")]
 
 
 class _Sensor(Strict):

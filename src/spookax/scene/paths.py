@@ -15,7 +15,7 @@ from spookax.scene.inertia import COMPONENTS
 from spookax.scene.kinds import KINDS, FreeAxis
 from spookax.scene.located import Located, validate
 from spookax.scene.model import Scene
-from spookax.scene.parts import DCMotor, Harmonic, JointPosition
+from spookax.scene.parts import Harmonic, JointPosition
 from spookax.scene.read import SceneError
 
 
@@ -81,6 +81,10 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
         for axis in KINDS[joint.type].axes:
             place = f"{name}.axes.{axis.name}" if axis.name else name
             yield from _scalars("joints", place, _axis_units(axis))
+            limits = {"lower": "rad" if axis.rotational else "m", "upper": "rad" if axis.rotational else "m"}
+            given = [key for key in limits if getattr(joint.along(axis.name).limits, key) is not None]
+            units = {key: limits[key] for key in given} | ({"restitution": "1"} if given else {})
+            yield from _scalars("joints", place, {f"limits.{key}": unit for key, unit in units.items()})
     rotational = {name: axis.rotational for name, axis in scene.free_axes().items()}
     position = {True: "rad", False: "m"}
     for name, coupling in scene.couplings.items():
@@ -89,10 +93,14 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
         yield from _scalars("couplings", name, {"ratio": ratio, "offset": driven})
     for name, motor in scene.motors.items():
         load, rate = ("N m", "N m s/rad") if rotational[motor.joint] else ("N", "N s/m")
-        if isinstance(motor, DCMotor):
-            yield from _scalars("motors", name, {"gain": f"{load}/V", "back_emf": rate, "bias": load})
-        else:
-            yield from _scalars("motors", name, {"gain": f"{load}/u", "bias": load})
+        own = {
+            "torque": {"gain": f"{load}/u"},
+            "dc": {"gain": f"{load}/V", "back_emf": rate},
+            "velocity": {"damping": rate},
+            "position": {"stiffness": f"{load}/{position[rotational[motor.joint]]}", "damping": rate},
+        }[motor.type]
+        bound = {} if motor.max_force is None else {"max_force": load}
+        yield from _scalars("motors", name, {**own, "bias": load, **bound})
         yield from _harmonics(("motors", name, "cogging"), motor.cogging, load)
     for name, sensor in scene.sensors.items():
         if isinstance(sensor, JointPosition):
@@ -104,15 +112,16 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
 def _axis_units(axis: FreeAxis) -> dict[str, str]:
     """Units of what acts along an axis of a joint."""
     if axis.rotational:
-        load, position, viscous, stiffness, inertia = "N m", "rad", "N m s/rad", "N m/rad", "kg m^2"
+        load, position, viscous, stiffness, inertia, bearing = "N m", "rad", "N m s/rad", "N m/rad", "kg m^2", "m"
     else:
-        load, position, viscous, stiffness, inertia = "N", "m", "N s/m", "N/m", "kg"
+        load, position, viscous, stiffness, inertia, bearing = "N", "m", "N s/m", "N/m", "kg", "1"
     return {
         "friction.viscous": viscous,
         "friction.coulomb": load,
         "friction.stribeck.excess": load,
         "friction.stribeck.speed": f"{position}/s",
         "friction.stribeck.exponent": "1",
+        "friction.bearing": bearing,
         "spring.stiffness": stiffness,
         "spring.rest": position,
         "armature": inertia,

@@ -130,8 +130,11 @@ def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
     for key in NEEDED:
         if key in kind.keys and joint.get(key) is None:
             yield Finding((key,), None, f"is missing, and a {joint['type']} joint needs it", f"Add `{key}: ...` (m).")
+    yield from _limit_rules(joint.get("limits"), ("limits",))
     names = [axis.name for axis in kind.axes if axis.name]
     axes = joint.get("axes")
+    for name, along in axes.items() if isinstance(axes, dict) else ():
+        yield from _limit_rules(along.get("limits") if isinstance(along, dict) else None, ("axes", name, "limits"))
     for name in axes if names and isinstance(axes, dict) else ():
         if name not in names:
             yield Finding(("axes", name), None, f"a {joint['type']} joint has no such axis", nearest(name, names))
@@ -141,6 +144,15 @@ def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
         if abs(sum(a * b for a, b in zip(n, u, strict=True))) > 1e-6 * lengths:
             cure = "Give the direction in the plane across `axis`."
             yield Finding(("x_axis",), joint["x_axis"], "must be perpendicular to `axis`", cure)
+
+
+def _limit_rules(limits: Any, loc: tuple[str, ...]) -> Iterator[Finding]:
+    """The lower stop lies below the upper one."""
+    given: dict[str, Any] = limits if isinstance(limits, dict) else {}
+    lower, upper = given.get("lower", -math.inf), given.get("upper", math.inf)
+    if is_number(lower) and is_number(upper) and not lower < upper:
+        cure = "Exchange them, or use a `fixed` joint for what cannot move."
+        yield Finding((*loc, "upper"), upper, f"must be above `lower`, which is {shown(lower)}", cure)
 
 
 def coupling_rules(coupling: Any, joints: dict[str, Any] | None) -> Iterator[Finding]:

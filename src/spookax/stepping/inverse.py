@@ -7,20 +7,19 @@ complementary to lam_B) and (3.6)-(3.13) with the applied force included and M_S
 import jax.numpy as jnp
 
 from .._typing import Array, Float
-from ..constraints import Prepared, Rows, assemble
+from ..constraints import Prepared, Rows
 from ..system import State, System
 from . import saddle
-from .spook import step
+from .spook import step, step_rows
 
 
 def multipliers(
     system: System, rows: Rows, v1: Float[Array, "bodies 6"]
-) -> tuple[Float[Array, "nodes rows"], Float[Array, " friction"]]:
-    """Joint impulses and friction levels that the regularised rows answer to the new velocity `v1`."""
+) -> tuple[Float[Array, "nodes rows"], Float[Array, " boxes"]]:
+    """Joint impulses, and x of the rows with bounds, that the regularised rows answer to the new velocity `v1`."""
     lam = -saddle.gaps(system, rows, v1) / rows.sigma
-    if not system.friction_axes:
-        return lam, jnp.zeros(0, dtype=v1.dtype)
-    return lam, jnp.clip(-saddle.friction_rates(system, rows, v1) / rows.creep, -1.0, 1.0)
+    box = rows.box
+    return lam, jnp.clip(-saddle.box_rates(system, rows, v1) / box.slack, box.lower, box.upper)
 
 
 def inverse_dynamics(
@@ -33,10 +32,10 @@ def inverse_dynamics(
     """Extra impulse on every body (world force and body torque times h) that takes `state` to the velocity `v1`.
 
     Zero (to rounding) for a velocity that `step` returned without extra impulse; differentiable everywhere except
-    where friction changes between sticking and sliding. [N s, N m s]
+    where friction changes between sticking and sliding, or a stop between closed and open. [N s, N m s]
     """
     zero = jnp.zeros_like(v1)
-    rows = assemble(system, prepared, state, command, zero)
+    rows = step_rows(system, prepared, state, command, zero)
     lam, x = multipliers(system, rows, v1)
     return saddle.balance(system, rows, v1, lam, x)
 

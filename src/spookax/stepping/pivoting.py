@@ -1,8 +1,8 @@
-"""Dry friction on many axes without a dense matrix: the active set is pivoted, and every trial is one sparse solve.
+"""Many rows with bounds without a dense matrix: the active set is pivoted, and every trial is one sparse solve.
 
-A row that sticks, b v + v_creep x = 0, is a viscous friction F / v_creep on its axis, and one that slips a known
-impulse +-F b^T: with a guessed set the step is a factorisation of the same block pattern. What contradicts the guess is
-changed all at once, and one row at a time (the last) when that has not helped for a while.
+A free row, rate b v + slack x + offset = 0, is a viscous friction F rate / slack on its axis, and one on a bound a
+known impulse F x b^T: with a guessed set the step is a factorisation of the same block pattern. What contradicts the
+guess is changed all at once, and one row at a time (the last) when that has not helped for a while.
 
 **Source:** Kostreva (1978), block pivot methods for solving the complementarity problem; Júdice and Pires (1994), a
 block principal pivoting algorithm for large-scale strictly monotone LCPs, with Murty's rule as the fallback.
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from .._results import MLCP_RESULTS
-from .._typing import Array, Float, Int
+from .._typing import Array, Bool, Float, Int
 from ..constraints import Rows
 from ..constraints.assemble import scatter
 from ..math.block_sparse import Factor
@@ -24,7 +24,7 @@ from . import saddle
 
 
 class BlockPivoting(eqx.Module):
-    """Solves the step's friction rows sparsely. Exact, linear in the bodies for every trial of an active set.
+    """Solves the step's rows with bounds sparsely. Exact, linear in the bodies for every trial of an active set.
 
     **Arguments:**
 
@@ -37,59 +37,78 @@ class BlockPivoting(eqx.Module):
 
 
 class Trial(NamedTuple):
-    """The step for a guessed active set: 0 sticks, +-1 slips with that level."""
+    """The step for a guessed active set."""
 
     v: Float[Array, "bodies 6"]
     lam: Float[Array, "nodes rows"]
-    y: Float[Array, " friction"]  # level that would make a row stick; beyond +-1 it slips
+    y: Float[Array, " boxes"]  # x that would make w zero; beyond its bounds the row is on one
 
 
-def on_set(system: System, rows: Rows, levels: Float[Array, " friction"]) -> tuple[Rows, Factor]:
-    """The rows with friction as the set says, and their factor: what sticks is in kappa, what slips in p."""
-    sticking = jnp.where(levels == 0, rows.bound / rows.creep, 0.0)
-    slipping = scatter(system, rows.b_A, rows.b_B, saddle.spread(system, rows.bound * levels))
-    kappa = rows.kappa + saddle.spread(system, sticking)
-    known = eqx.tree_at(lambda r: (r.kappa, r.p), rows, (kappa, rows.p - slipping))
-    return known, saddle.factor(system, known)
+def on_set(
+    system: System,
+    rows: Rows,
+    free: Bool[Array, " boxes"],
+    x: Float[Array, " boxes"],
+    pressed: Float[Array, "axes rows"] | None = None,
+) -> tuple[Rows, Factor]:
+    """The rows with what is free in kappa and p, and what is held (at `x`) in p; and their factor.
+
+    `pressed`: as in `saddle.blocks`.
+    """
+    box = rows.box
+    implicit = jnp.where(free, box.force * box.rate / box.slack, 0.0)
+    given = box.force * jnp.where(free, -box.offset / box.slack, x)
+    kappa = rows.kappa + saddle.spread(system, implicit)
+    p = rows.p - scatter(system, rows.b_A, rows.b_B, saddle.spread(system, given))
+    known = eqx.tree_at(lambda r: (r.kappa, r.p), rows, (kappa, p))
+    return known, saddle.factor(system, known, pressed)
 
 
 def pivot(
-    system: System, solver: BlockPivoting, rows: Rows, guess: Float[Array, " friction"]
-) -> tuple[Trial, Float[Array, " friction"], MLCP_RESULTS, Int[Array, ""]]:
-    """The step and its active set, how it ended, and the number of trials."""
-    count = guess.shape[0]
+    system: System, solver: BlockPivoting, rows: Rows, guess: Float[Array, " boxes"]
+) -> tuple[Trial, Bool[Array, " boxes"], MLCP_RESULTS, Int[Array, ""]]:
+    """The step, which rows are free, how it ended, and the number of trials. Bearings push as `Box.force` says."""
+    count, box = guess.shape[0], rows.box
     most = 4 * count + 50 if solver.max_pivots is None else solver.max_pivots
     rounding = 64 * jnp.finfo(guess.dtype).eps
 
-    def attempt(levels: Array) -> tuple[Trial, Array]:
-        known, lu = on_set(system, rows, levels)
+    def at(side: Array) -> Array:
+        return jnp.where(side < 0, box.lower, jnp.where(side > 0, box.upper, 0.0))
+
+    def attempt(side: Array) -> tuple[Trial, Array]:
+        """`side`: 0 free, -1 at the lower and 1 at the upper bound. The trial, and the sides that it asks for."""
+        known, lu = on_set(system, rows, side == 0, at(side))
         v, lam = saddle.solve(system, lu, -known.p[..., None], -known.a[..., None])
         v, lam = v[..., 0], lam[..., 0]
-        wrong = saddle.balance(system, known, v, lam, jnp.zeros_like(levels))
+        wrong = saddle.balance(system, known, v, lam, jnp.zeros_like(box.force))
         gap = saddle.gaps(system, known, v) + known.sigma * lam
         dv, dlam = saddle.solve(system, lu, wrong[..., None], gap[..., None])
         v, lam = v - dv[..., 0], lam - dlam[..., 0]
-        y = -saddle.friction_rates(system, rows, v) / rows.creep
-        contradicts = jnp.where(levels == 0, jnp.abs(y) > 1 + rounding, y * levels < 1 - rounding)
-        return Trial(v, lam, y), contradicts & (rows.bound > 0)
+        left = saddle.box_rates(system, rows, v)
+        y = -left / box.slack
+        rough = rounding * (1 + (jnp.abs(left) + jnp.abs(box.offset)) / box.slack)
+        leaves = jnp.where(y < box.lower - rough, -1.0, jnp.where(y > box.upper + rough, 1.0, 0.0))
+        inward = jnp.where(side < 0, y > box.lower + rough, y < box.upper - rough)
+        wanted = jnp.where(side == 0, leaves, jnp.where(inward, 0.0, side))
+        return Trial(v, lam, y), jnp.where((box.force > 0) & (box.lower < box.upper), wanted, side)
 
     def go_on(carry):
-        _, _, wrong, _, _, k = carry
-        return jnp.any(wrong) & (k < most)
+        side, _, wanted, _, _, k = carry
+        return jnp.any(wanted != side) & (k < most)
 
     def body(carry):
-        levels, trial, wrong, fewest, left, k = carry
+        side, trial, wanted, fewest, left, k = carry
+        wrong = wanted != side
         number = jnp.sum(wrong)
-        better = number < fewest
-        left = jnp.where(better, solver.patience, left - 1)
+        left = jnp.where(number < fewest, solver.patience, left - 1)
         last = jnp.arange(count) == jnp.max(jnp.where(wrong, jnp.arange(count), -1))
-        change = jnp.where(left >= 0, wrong, last)
-        levels = jnp.where(change, jnp.where(levels == 0, jnp.sign(trial.y), 0.0), levels)
-        trial, wrong = attempt(levels)
-        return levels, trial, wrong, jnp.minimum(number, fewest), left, k + 1
+        side = jnp.where(jnp.where(left >= 0, wrong, last), wanted, side)
+        trial, wanted = attempt(side)
+        return side, trial, wanted, jnp.minimum(number, fewest), left, k + 1
 
-    levels = jnp.where(jnp.abs(guess) < 1, 0.0, jnp.sign(guess))
-    start = (levels, *attempt(levels), jnp.array(count + 1), jnp.array(solver.patience), jnp.array(1))
-    levels, trial, wrong, _, _, k = jax.lax.while_loop(go_on, body, start)
-    result = MLCP_RESULTS.where(jnp.any(wrong), MLCP_RESULTS.pivot_limit, MLCP_RESULTS.successful)
-    return trial, levels, result, k
+    side = jnp.where(guess <= box.lower, -1.0, jnp.where(guess >= box.upper, 1.0, 0.0))
+    start = (side, *attempt(side), jnp.array(count + 1), jnp.array(solver.patience), jnp.array(1))
+    side, trial, wanted, _, _, k = jax.lax.while_loop(go_on, body, start)
+    result = MLCP_RESULTS.where(jnp.any(wanted != side), MLCP_RESULTS.pivot_limit, MLCP_RESULTS.successful)
+    y = jnp.where(side == 0, jnp.clip(trial.y, box.lower, box.upper), at(side))
+    return trial._replace(y=y), side == 0, result, k

@@ -30,6 +30,8 @@ class Trajectory(eqx.Module):
     rate: Float[Array, "n axes"]  # [rad/s or m/s]
     joint_forces: Float[Array, "n-1 nodes rows"]  # lam / h of joints, couplings, user rows, then zeros [N, N m]
     friction: Float[Array, "n-1 friction"]  # level in [-1, 1] of every step
+    stop_forces: Float[Array, "n-1 stops"]  # on the axes, of every `limits.lower`, `limits.upper` [N m or N]
+    drive_forces: Float[Array, "n-1 drives"]  # of the motors that hold to `max_force` by a row with bounds [N m or N]
     pivots: Int[Array, " n-1"]
     state: State
     result: STEP_RESULTS
@@ -47,7 +49,7 @@ class Trajectory(eqx.Module):
         return self.r - jnp.einsum("nbij,bj->nbi", rotation.matrix(self.e), params.com)
 
 
-def kick_inputs(controls: Float[Array, "steps motors"]) -> Float[Array, "steps motors"]:
+def kick_inputs(controls: Float[Array, "steps ..."]) -> Float[Array, "steps ..."]:
     """Mean over each leap-frog kick of commands held over [t_k, t_k+1): the kick at t_k spans half of both sides."""
     return jnp.concatenate([controls[:1], (controls[1:] + controls[:-1]) / 2])
 
@@ -58,6 +60,7 @@ def rollout(
     state: State,
     controls: Float[Array, "steps motors"],
     *,
+    wrenches: Float[Array, "steps bodies 6"] | None = None,
     half_kick: bool = True,
     solver: Solver | None = None,
     throw: bool = True,
@@ -69,25 +72,30 @@ def rollout(
     - `state`: with velocities at t_0 (`state_from_joints`), or the `state` of another trajectory and
       `half_kick=False`.
     - `controls`: motor commands held over each step. For a mechanism without motors shape (steps, 0).
+    - `wrenches`: from outside on every body, held over each step: force in world axes at the centre of mass and torque
+      in body axes [N, N m].
     - `throw`: raise if a step failed (also under jit); otherwise `result` and `failed_step` tell.
 
     Works under `jit`, `vmap`, `jvp`, `vjp`.
     """
     prepared = prepare(system, params)
     inputs = kick_inputs(controls)
-    start = half_kick_back(system, prepared, state, inputs[0], solver) if half_kick else state
+    given = kick_inputs(wrenches) * params.step if wrenches is not None else None
+    first = given[0] if given is not None else None
+    start = half_kick_back(system, prepared, state, inputs[0], solver, first) if half_kick else state
 
-    def body(carry, command):
+    def body(carry, kick):
         now, guess, result, failed, k = carry
-        after, info = step(system, prepared, now, command, solver=solver, guess=guess)
+        command, impulse = kick
+        after, info = step(system, prepared, now, command, impulse, solver=solver, guess=guess)
         first_failure = (failed < 0) & (info.result != STEP_RESULTS.successful)
         result = STEP_RESULTS.where(first_failure, info.result, result)
         failed = jnp.where(first_failure, k, failed)
-        return (after, info.friction, result, failed, k + 1), (after, info)
+        return (after, info.levels, result, failed, k + 1), (after, info)
 
-    guess = jnp.zeros(len(system.friction_axes), dtype=state.r.dtype)
+    guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
     carry = (start, guess, STEP_RESULTS.successful, jnp.array(-1), jnp.array(0))
-    (last, _, result, failed, _), (states, info) = jax.lax.scan(body, carry, inputs)
+    (last, _, result, failed, _), (states, info) = jax.lax.scan(body, carry, (inputs, given))
     trajectory = _trajectory(system, prepared, state, start, states, info, last, result, failed)  # pyright: ignore[reportArgumentType]
     if throw:
         r = result.error_if(trajectory.r, result != STEP_RESULTS.successful)
@@ -128,7 +136,9 @@ def _trajectory(
         position=position,
         rate=rate,
         joint_forces=info.joint_impulses / h,
-        friction=info.friction,
+        friction=info.levels[:, system.boxes_of("friction")],
+        stop_forces=info.box_impulses[:, system.boxes_of("lower", "upper")] / h,
+        drive_forces=info.box_impulses[:, system.boxes_of("motor")] / h,
         pivots=info.pivots,
         state=last,
         result=result,

@@ -12,8 +12,10 @@ from ..math.product import matvec
 from ..system import System
 
 
-def blocks(system: System, rows: Rows) -> Store:
+def blocks(system: System, rows: Rows, pressed: Array | None = None) -> Store:
     """Blocks of the step matrix by (row node, column node).
+
+    `pressed`: of every axis, friction impulse per impulse in the rows of its joint, for the bearings at their level.
 
     What is implicit on an axis, sum kappa b^T b, is a row more in the node of its joint, kappa b v - m = 0 with the
     impulse -b^T m: the bodies that it couples then meet in that node only, and kappa may be zero.
@@ -24,6 +26,8 @@ def blocks(system: System, rows: Rows) -> Store:
     if system.node_rows:
         of_axes, scaled = _axis_blocks(system, rows)
         upper = -jnp.swapaxes(rows.G + of_axes, 1, 2)
+        if pressed is not None:
+            upper = upper - _pressed_blocks(system, rows, pressed)
         diagonal = rows.sigma[:, :, None] * jnp.eye(system.width, dtype=rows.D.dtype)
         out.put([(nb + node, nb + node) for node in range(len(system.node_rows))], diagonal)
         out.put([(nb + node, body) for node, body in system.edges], rows.G + scaled)
@@ -44,9 +48,22 @@ def _axis_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6
     return jnp.concatenate([b, none])[index], jnp.concatenate([scaled, none])[index]
 
 
-def factor(system: System, rows: Rows) -> block_sparse.Factor:
+def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows"]) -> Float[Array, "edges 6 rows"]:
+    """b^T pressed of the axes of every edge's joint."""
+    both = jnp.concatenate([rows.b_A, rows.b_B])[:, :, None] * jnp.concatenate([pressed, pressed])[:, None, :]
+    count = len(system.axes)
+    sides = [
+        [axis + count * (body == system.ends(axis)[1]) for _, axis in system.rows_of_axes[node]]
+        if node < len(system.joints)
+        else []
+        for node, body in system.edges
+    ]
+    return sums(both, sides)
+
+
+def factor(system: System, rows: Rows, pressed: Array | None = None) -> block_sparse.Factor:
     """Block LU of the step matrix."""
-    return block_sparse.factor(system.pattern, blocks(system, rows))
+    return block_sparse.factor(system.pattern, blocks(system, rows, pressed))
 
 
 def solve(
@@ -61,9 +78,9 @@ def solve(
     return x.get(bodies), jnp.where(system.filled[:, :, None], x.get(nodes), 0.0) if nodes else a
 
 
-def friction_columns(system: System, rows: Rows) -> Float[Array, "bodies 6 friction"]:
-    """b^T of the dry-friction axes, stacked over bodies."""
-    return axis_columns(system, rows, system.friction_axes)
+def box_columns(system: System, rows: Rows) -> Float[Array, "bodies 6 boxes"]:
+    """b^T of the rows with bounds, stacked over bodies."""
+    return axis_columns(system, rows, system.box_axes)
 
 
 def axis_columns(system: System, rows: Rows, which: tuple[int, ...]) -> Float[Array, "bodies 6 which"]:
@@ -84,14 +101,14 @@ def balance(
     rows: Rows,
     v: Float[Array, "bodies 6"],
     lam: Float[Array, "nodes rows"],
-    x: Float[Array, " friction"],
+    x: Float[Array, " boxes"],
 ) -> Float[Array, "bodies 6"]:
     """Left side of the balance of impulses: D v + kappa terms - G^T lam - b^T F x + p."""
     out = matvec(rows.D, v) + rows.p
     if system.axes:
         amount = rows.kappa * rates(system, rows.b_A, rows.b_B, v)
-        if system.friction_axes:
-            amount = amount - spread(system, rows.bound * x)
+        if system.boxes:
+            amount = amount - spread(system, forces(system, rows, lam) * x)
         out = out + scatter(system, rows.b_A, rows.b_B, amount)
     if system.edges:
         pushes = matvec(jnp.swapaxes(rows.G, 1, 2), take(lam, [node for node, _ in system.edges]))
@@ -99,12 +116,43 @@ def balance(
     return out
 
 
-def spread(system: System, amount: Float[Array, " friction"]) -> Float[Array, " axes"]:
-    """Numbers of the dry-friction axes among those of all axes, the others zero."""
-    if len(system.friction_axes) == len(system.axes):
-        return amount
-    number = {axis: i for i, axis in enumerate(system.friction_axes)}
-    return sums(amount, [[number[i]] if i in number else [] for i in range(len(system.axes))])
+def forces(system: System, rows: Rows, lam: Float[Array, "nodes rows"]) -> Float[Array, " boxes"]:
+    """Impulse of every row with bounds per x: `Box.force`, and what bearings add to it."""
+    if not system.bearings:
+        return rows.box.force
+    more, _ = across(system, lam)
+    return rows.box.force.at[np.array(system.bearings)].add(rows.box.bearing * more)
+
+
+def across(
+    system: System, lam: Float[Array, "nodes rows"]
+) -> tuple[Float[Array, " bearings"], Float[Array, "bearings rows"]]:
+    """Impulse that a joint carries across every axis of `System.bearings`, and its direction in the joint's rows."""
+    of = [system.axes[system.friction_axes[i]] for i in system.bearings]
+    mask = np.array([[row in axis.bearing for row in range(system.width)] for axis in of])
+    part = jnp.where(mask, take(lam, [axis.joint for axis in of]), 0.0)
+    square = jnp.sum(part * part, axis=-1)
+    size = jnp.sqrt(jnp.where(square > 0, square, 1.0))
+    direction = jnp.where(square[:, None] > 0, part / size[:, None], 0.0)
+    return jnp.where(square > 0, size, 0.0), direction
+
+
+def pressed(
+    system: System, rows: Rows, lam: Float[Array, "nodes rows"], x: Float[Array, " boxes"]
+) -> Float[Array, "axes rows"] | None:
+    """Friction impulse of every axis per impulse in the rows of its joint, at these levels; None without bearings."""
+    if not system.bearings:
+        return None
+    _, direction = across(system, lam)
+    which = np.array(system.bearings)
+    amount = (rows.box.bearing * x[which])[:, None] * direction
+    out = jnp.zeros((len(system.axes), system.width), dtype=amount.dtype)
+    return out.at[np.array(system.friction_axes)[which]].add(amount)
+
+
+def spread(system: System, amount: Float[Array, " boxes"]) -> Float[Array, " axes"]:
+    """Sums of the numbers of rows with bounds on every axis."""
+    return amount if system.box_axes == tuple(range(len(system.axes))) else sums(amount, system.boxes_of_axis)
 
 
 def gaps(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, "nodes rows"]:
@@ -114,6 +162,8 @@ def gaps(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array
     return rows.a + sums(matvec(rows.G, take(v, [body for _, body in system.edges])), system.edges_of_node)
 
 
-def friction_rates(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, " friction"]:
-    """b v of the dry-friction axes [rad/s or m/s]."""
-    return take(rates(system, rows.b_A, rows.b_B, v), system.friction_axes)
+def box_rates(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, " boxes"]:
+    """`rate` b v + `offset` of the rows with bounds, w without its last term."""
+    if not system.boxes:
+        return rows.box.offset
+    return rows.box.rate * take(rates(system, rows.b_A, rows.b_B, v), system.box_axes) + rows.box.offset

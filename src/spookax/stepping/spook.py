@@ -5,6 +5,8 @@ angular velocities.
 """
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,24 +14,26 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from .._results import MLCP_RESULTS, STEP_RESULTS
-from .._typing import Array, Float, Int
+from .._typing import Array, Bool, Float, Int
 from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, active_set_solve, free_rows
 from ..constraints import Prepared, Rows, assemble, axes
-from ..constraints.assemble import scatter
+from ..constraints.assemble import scatter, velocity
 from ..math import rotation
-from ..math.block_sparse import Factor
+from ..math.block_sparse import Factor, take
 from ..math.product import matmul, matvec
 from ..system import State, System
-from . import saddle
+from . import impacts, saddle
 from .pivoting import BlockPivoting, on_set, pivot
 
 Solver = AbstractMLCPSolver | BlockPivoting
-_FEW_ROWS = 16  # of dry friction: above, the condensed matrix costs more than a few sparse factorisations
+_FEW_ROWS = 16  # with bounds: above, the condensed matrix costs more than a few sparse factorisations
+_BEARING_PASSES = 60
+_BEARING_TOLERANCE = 1e-12  # relative change of the levels of friction; what the derivative assumes to be none
 
 
 def default_solver(system: System) -> Solver:
-    """Lemke's method on the condensed matrix for a few rows of dry friction, sparse pivoting for many."""
-    return Lemke() if len(system.friction_axes) <= _FEW_ROWS else BlockPivoting()
+    """Lemke's method on the condensed matrix for a few rows with bounds, sparse pivoting for many."""
+    return Lemke() if len(system.boxes) <= _FEW_ROWS else BlockPivoting()
 
 
 class StepInfo(eqx.Module):
@@ -37,49 +41,108 @@ class StepInfo(eqx.Module):
 
     result: STEP_RESULTS
     joint_impulses: Float[Array, "nodes rows"]  # lam of joints, couplings, user rows, then zeros [N s, N m s]
-    friction: Float[Array, " friction"]  # level in [-1, 1]; inside means sticking
-    friction_bound: Float[Array, " friction"]  # F, largest friction impulse [N m s or N s]
+    levels: Float[Array, " boxes"]  # x of the rows with bounds, in the order of `System.boxes`
+    box_impulses: Float[Array, " boxes"]  # F x of these rows on their axes [N m s or N s]
     pivots: Int[Array, ""]
+
+
+class _Solved(NamedTuple):
+    """A solution, and what its derivative can use again: of the condensed problem, or of the active set."""
+
+    v: Float[Array, "bodies 6"]
+    lam: Float[Array, "nodes rows"]
+    x: Float[Array, " boxes"]
+    result: MLCP_RESULTS
+    pivots: Int[Array, ""]
+    free: Bool[Array, " boxes"]
+    condensed: tuple[Factor, Array, Array, tuple[Array, Array]] | None = None  # factor, b, N, (X F, X_lam F)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def solve_rows(
-    system: System, solver: Solver, rows: Rows, guess: Float[Array, " friction"]
+    system: System, solver: Solver, rows: Rows, guess: Float[Array, " boxes"]
 ) -> tuple[Array, Array, Array, tuple[MLCP_RESULTS, Array]]:
-    """`(v+, lam, x, (result, pivots))` of the rows: condense on the friction axes, solve the MLCP, expand.
+    """`(v+, lam, x, (result, pivots))` of the rows: condense on the rows with bounds, solve the MLCP, expand.
 
-    With K the saddle matrix, b the friction rows and F their bounds: v1 = K^-1(-p, -a), X = K^-1 b^T,
-    N = b X F + v_creep, q = b v1, then v+ = v1 + X F x (Marklund et al. (2025), section 2.5). `BlockPivoting` never
-    forms N.
+    With K the saddle matrix, b the axes of these rows, r, s, c their rate, slack and offset: v1 = K^-1(-p, -a),
+    X = K^-1 b^T, N = r b X F + s, q = r b v1 + c, then v+ = v1 + X F x (Marklund et al. (2025), section 2.5).
+    `BlockPivoting` never forms N. Levels that depend on the force in a bearing are found by repetition.
     """
-    return _solve(system, solver, rows, guess)[0]
+    found = _solve(system, solver, rows, guess)
+    return found.v, found.lam, found.x, (found.result, found.pivots)
 
 
-def _solve(system: System, solver: Solver, rows: Rows, guess: Array):
-    if isinstance(solver, BlockPivoting):
-        trial, levels, result, pivots = pivot(system, solver, rows, guess)
-        x = jnp.where(levels == 0, jnp.clip(trial.y, -1.0, 1.0), levels)
-        return (trial.v, trial.lam, x, (result, pivots)), None, levels
-    lu = saddle.factor(system, rows)
-    nf = len(system.friction_axes)
-    if nf == 0:
+def _solve(system: System, solver: Solver, rows: Rows, guess: Array) -> _Solved:
+    if not system.boxes:
+        lu = saddle.factor(system, rows)
         v, lam = saddle.solve(system, lu, -rows.p[..., None], -rows.a[..., None])
         v, lam = _refine(system, lu, rows, v[..., 0], lam[..., 0], guess)
-        return (v, lam, guess, (MLCP_RESULTS.successful, jnp.zeros((), dtype=int))), lu, None
-    b = saddle.friction_columns(system, rows)
+        nothing = MLCP_RESULTS.successful, jnp.zeros((), dtype=int)
+        return _Solved(v, lam, guess, *nothing, jnp.zeros(0, dtype=bool), (lu, guess, guess, (guess, guess)))
+    if isinstance(solver, BlockPivoting):
+        return _solve_sparse(system, solver, rows, guess)
+    return _solve_condensed(system, solver, rows, guess)
+
+
+def _solve_sparse(system: System, solver: BlockPivoting, rows: Rows, guess: Array) -> _Solved:
+    def attempt(force: Array, guess: Array) -> _Solved:
+        fixed = eqx.tree_at(lambda r: r.box.force, rows, force)
+        trial, free, result, pivots = pivot(system, solver, fixed, guess)
+        return _Solved(trial.v, trial.lam, trial.y, result, pivots, free)
+
+    return _settle(system, rows, attempt, guess)
+
+
+def _solve_condensed(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> _Solved:
+    box, count = rows.box, len(system.boxes)
+    lu = saddle.factor(system, rows)
+    b = saddle.box_columns(system, rows)
     p = jnp.concatenate([-rows.p[..., None], b], axis=-1)
-    a = jnp.concatenate([-rows.a[..., None], jnp.zeros((*rows.a.shape, nf), dtype=rows.a.dtype)], axis=-1)
+    a = jnp.concatenate([-rows.a[..., None], jnp.zeros((*rows.a.shape, count), dtype=rows.a.dtype)], axis=-1)
     v, lam = saddle.solve(system, lu, p, a)
-    v1, X = v[..., 0], v[..., 1:] * rows.bound
-    rates = b.reshape(-1, nf).T
-    q = matvec(rates, v1.reshape(-1))
-    N = matmul(rates, X.reshape(-1, nf)) + rows.creep * jnp.eye(nf, dtype=q.dtype)
-    one = jnp.ones_like(q)
-    solution = solver.solve(MLCP(N, q, -one, one), guess)
-    x = solution.x
-    answer = X, lam[..., 1:] * rows.bound
-    v, lam = _refine(system, lu, rows, v1 + matvec(X, x), lam[..., 0] + matvec(answer[1], x), x)
-    return (v, lam, x, (solution.result, solution.pivots)), lu, (rates, N, answer)
+    v1, lam1 = v[..., 0], lam[..., 0]
+    rates = box.rate[:, None] * b.reshape(-1, count).T
+    q = matvec(rates, v1.reshape(-1)) + box.offset
+    unscaled = matmul(rates, v[..., 1:].reshape(-1, count))
+
+    def scaled(force: Array) -> tuple[Array, tuple[Array, Array]]:
+        N = unscaled * force + box.slack[:, None] * jnp.eye(count, dtype=q.dtype)
+        return N, (v[..., 1:] * force, lam[..., 1:] * force)
+
+    def attempt(force: Array, guess: Array) -> _Solved:
+        N, (X, X_lam) = scaled(force)
+        found = solver.solve(MLCP(N, q, box.lower, box.upper), guess)
+        parts = v1 + matvec(X, found.x), lam1 + matvec(X_lam, found.x)
+        later = jnp.zeros(count, dtype=bool)  # which rows are free is found by who needs it
+        return _Solved(*parts, found.x, found.result, found.pivots, later)
+
+    found = _settle(system, rows, attempt, guess)
+    N, X = scaled(saddle.forces(system, rows, found.lam))
+    v_new, lam_new = _refine(system, lu, rows, found.v, found.lam, found.x)
+    return found._replace(v=v_new, lam=lam_new, condensed=(lu, rates, N, X))
+
+
+def _settle(system: System, rows: Rows, attempt: Callable[[Array, Array], _Solved], guess: Array) -> _Solved:
+    """Solve for levels of friction that fit the forces in the bearings, from those without any."""
+    found = attempt(rows.box.force, guess)
+    if not system.bearings:
+        return found
+
+    def go_on(carry):
+        _, _, change, k = carry
+        return (change > _BEARING_TOLERANCE) & (k < _BEARING_PASSES)
+
+    def body(carry):
+        found, force, _, k = carry
+        now = saddle.forces(system, rows, found.lam)
+        change = jnp.max(jnp.abs(now - force)) / jnp.maximum(jnp.max(now), jnp.finfo(now.dtype).tiny)
+        again = attempt(now, found.x)
+        return again._replace(pivots=found.pivots + again.pivots), now, change, k + 1
+
+    start = found, rows.box.force, jnp.full((), jnp.inf, rows.p.dtype), jnp.zeros((), dtype=int)
+    found, _, change, _ = jax.lax.while_loop(go_on, body, start)
+    unsettled = (found.result == MLCP_RESULTS.successful) & ~(change <= _BEARING_TOLERANCE)
+    return found._replace(result=MLCP_RESULTS.where(unsettled, MLCP_RESULTS.bearing_limit, found.result))
 
 
 def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: Array, x: Array):
@@ -91,15 +154,17 @@ def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: Array, x: Arr
 
 @functools.partial(solve_rows.defjvp, symbolic_zeros=True)
 def _solve_rows_jvp(system, solver, primals, tangents):
-    # At the solution z = (v+, lam, x) the rows say R(rows, z) = 0 on free friction rows, x = +-1 on the others.
+    # At the solution z = (v+, lam, x) the rows say R(rows, z) = 0 on free rows with bounds, x = bound on the others.
     # With K, b, X, N as above and ' for a tangent at fixed z:
-    #     (dv, dlam) = K^-1 (-balance', -gap') + X F dx,   dx_free from (N dx)_free = -(b y + slack')_free
+    #     (dv, dlam) = K^-1 (-balance', -gap') + X F dx,   dx_free from (N dx)_free = -(r b y + slack')_free
     # where y is the first part of dv. One factorisation serves every tangent, and JAX transposes the rule.
-    # On the set of `BlockPivoting` dx_free = -(b dv + slack') / v_creep is part of the matrix instead.
+    # Without N dx_free = -(r b dv + slack') / s is part of the matrix, and so is what the bearings' levels follow:
+    #     d(F x) = F dx + x bearing (lam / |lam|) . dlam
     rows, guess = primals
     rows_dot, _ = tangents
-    out, lu, friction = _solve(system, solver, rows, guess)
-    v, lam, x, status = out
+    found = _solve(system, solver, rows, guess)
+    v, lam, x = found.v, found.lam, found.x
+    status = found.result, found.pivots
 
     # only what the tangent touches is differentiated: a velocity moves no Jacobian, a motor gain no matrix
     touched = jax.tree.map(lambda t: not isinstance(t, SymbolicZero), rows_dot, is_leaf=_is_zero)
@@ -107,34 +172,38 @@ def _solve_rows_jvp(system, solver, primals, tangents):
 
     def residual(moving: Rows):
         rows = eqx.combine(moving, still)
-        slack = saddle.friction_rates(system, rows, v) + rows.creep * x if system.friction_axes else jnp.zeros(0)
+        slack = saddle.box_rates(system, rows, v) + rows.box.slack * x
         return saddle.balance(system, rows, v, lam, x), saddle.gaps(system, rows, v) + rows.sigma * lam, slack
 
     moving_dot = eqx.filter(rows_dot, touched, is_leaf=_is_zero)
     _, (balance, gap, slack) = jax.jvp(residual, (moving,), (moving_dot,))
-    if lu is None:
-        levels: Array = friction  # pyright: ignore[reportAssignmentType]
-        _, lu = on_set(system, rows, levels)
-        held = jnp.where(levels == 0, slack / rows.creep, 0.0)
-        balance = balance + scatter(system, rows.b_A, rows.b_B, saddle.spread(system, rows.bound * held))
+    box = rows.box
+    free = found.free
+    if found.condensed is not None and system.boxes:
+        _, _, N, _ = found.condensed
+        q = saddle.box_rates(system, rows, v) + box.slack * x - matvec(N, x)
+        free = free_rows(MLCP(N, q, box.lower, box.upper), x)
+
+    if found.condensed is None or system.bearings:
+        settled = eqx.tree_at(lambda r: r.box.force, rows, saddle.forces(system, rows, lam))
+        _, lu = on_set(system, settled, free, x, saddle.pressed(system, rows, lam, x))
+        held = jnp.where(free, slack / box.slack, 0.0)
+        more = saddle.spread(system, settled.box.force * held)
+        balance = balance + scatter(system, rows.b_A, rows.b_B, more)
         y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
-        v_dot = y[..., 0]
-        x_dot = jnp.where(levels == 0, -saddle.friction_rates(system, rows, v_dot) / rows.creep - held, 0.0)
-        return out, (v_dot, lam_dot[..., 0], x_dot, jax.tree.map(_zero_tangent, status))
-    y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
-    v_dot, lam_dot = y[..., 0], lam_dot[..., 0]
-    x_dot = jnp.zeros_like(x)
-    if friction is not None:
-        rates, N, (X, X_lam) = friction
-        one = jnp.ones_like(x)
-        q = -matvec(N, x) + saddle.friction_rates(system, rows, v) + rows.creep * x
-        free = free_rows(MLCP(N, q, -one, one), x)
-        rhs = jnp.where(free, -(matvec(rates, v_dot.reshape(-1)) + slack), 0.0)
-        x_dot = active_set_solve(N, free, rhs)
-        v_dot = v_dot + matvec(X, x_dot)
-        lam_dot = lam_dot + matvec(X_lam, x_dot)
-    zero_status = jax.tree.map(_zero_tangent, status)
-    return out, (v_dot, lam_dot, x_dot, zero_status)
+        v_dot, lam_dot = y[..., 0], lam_dot[..., 0]
+        rates = saddle.box_rates(system, rows, v_dot) - box.offset
+        x_dot = jnp.where(free, -rates / box.slack - held, 0.0)
+    else:
+        lu, rates, N, (X, X_lam) = found.condensed
+        y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
+        v_dot, lam_dot, x_dot = y[..., 0], lam_dot[..., 0], jnp.zeros_like(x)
+        if system.boxes:
+            rhs = jnp.where(free, -(matvec(rates, v_dot.reshape(-1)) + slack), 0.0)
+            x_dot = active_set_solve(N, free, rhs)
+            v_dot = v_dot + matvec(X, x_dot)
+            lam_dot = lam_dot + matvec(X_lam, x_dot)
+    return (v, lam, x, status), (v_dot, lam_dot, x_dot, jax.tree.map(_zero_tangent, status))
 
 
 def _is_zero(tangent: object) -> bool:
@@ -153,6 +222,34 @@ def advance(system: System, prepared: Prepared, state: State, rows: Rows, v: Flo
     return State(state.r + h * v[:, :3], e, v[:, :3], v[:, 3:], near, state.time + h)
 
 
+def step_rows(
+    system: System,
+    prepared: Prepared,
+    state: State,
+    command: Float[Array, " motors"],
+    impulse: Float[Array, "bodies 6"],
+    solver: Solver | None = None,
+) -> Rows:
+    """The rows of a step: after the impacts on its stops, which leave the velocities that the step starts from.
+
+    A stop that was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
+    """
+    if not system.bounces:
+        return assemble(system, prepared, state, command, impulse)
+    v = velocity(state)
+    hits = impacts.rows(system, prepared, state, assemble(system, prepared, state, command, jnp.zeros_like(v)))
+    guess = jnp.zeros(len(system.boxes), dtype=v.dtype)
+
+    def bounce() -> Array:
+        return solve_rows(system, solver or default_solver(system), hits.rows, guess)[0]
+
+    v = jax.lax.cond(jnp.any(hits.hit), bounce, lambda: v)
+    after = eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
+    rows = assemble(system, prepared, after, command, impulse)
+    rate = take(axes.rates(system, rows.b_A, rows.b_B, v), system.box_axes)
+    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hits.hit, -rate, rows.box.offset))
+
+
 def step(
     system: System,
     prepared: Prepared,
@@ -161,7 +258,7 @@ def step(
     impulse: Float[Array, "bodies 6"] | None = None,
     *,
     solver: Solver | None = None,
-    guess: Float[Array, " friction"] | None = None,
+    guess: Float[Array, " boxes"] | None = None,
 ) -> tuple[State, StepInfo]:
     """One step of length h.
 
@@ -170,21 +267,22 @@ def step(
     - `prepared`: `spookax.prepare(system, params)`.
     - `command`: motor commands, mean over the kick at t_k (from t_k - h/2 to t_k + h/2). [the motor's unit]
     - `impulse`: extra impulse on every body: world force and body-axes torque times h. [N s, N m s]
-    - `solver`: of the friction rows; `default_solver(system)` if none is given.
-    - `guess`: friction levels of the last step, to save pivots.
+    - `solver`: of the rows with bounds; `default_solver(system)` if none is given.
+    - `guess`: `StepInfo.levels` of the last step, to save pivots.
 
     **Returns:** the next state and a `StepInfo`; its `result` says whether the complementarity problem was solved
     and whether the velocity is finite. Nothing is raised.
     """
-    nb, nf = system.num_bodies, len(system.friction_axes)
     if impulse is None:
-        impulse = jnp.zeros((nb, 6), dtype=state.r.dtype)
+        impulse = jnp.zeros((system.num_bodies, 6), dtype=state.r.dtype)
     if guess is None:
-        guess = jnp.zeros(nf, dtype=state.r.dtype)
-    rows = assemble(system, prepared, state, command, impulse)
+        guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
+    rows = step_rows(system, prepared, state, command, impulse, solver)
     v, lam, x, (mlcp_result, pivots) = solve_rows(
         system, solver or default_solver(system), rows, jax.lax.stop_gradient(guess)
     )
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
-    return advance(system, prepared, state, rows, v), StepInfo(result, lam, x, rows.bound, pivots)
+    return advance(system, prepared, state, rows, v), StepInfo(
+        result, lam, x, saddle.forces(system, rows, lam) * x, pivots
+    )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..constraints import Prepared, Rows, assemble, axes, frames, prepare
+from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, prepare
 from ..constraints.assemble import Violations, axis_motion, velocity, violations
 from ..math import rotation, small
 from ..math.product import matvec
@@ -89,6 +89,7 @@ def half_kick_back(
     state: State,
     command: Float[Array, " motors"],
     solver: Solver | None = None,
+    impulse: Float[Array, "bodies 6"] | None = None,
 ) -> State:
     """Velocities moved from t_0 to t_0 - h/2, such that their mean with those of the first step are the given ones.
 
@@ -97,14 +98,14 @@ def half_kick_back(
     motion and (1 - gamma) / 2 on the joint rows, which hold at the start.
     """
     v_0 = velocity(state)
-    none, chosen = jnp.zeros_like(v_0), solver or default_solver(system)
-    guess = jnp.zeros(len(system.friction_axes), dtype=v_0.dtype)
+    pushed, chosen = jnp.zeros_like(v_0) if impulse is None else impulse, solver or default_solver(system)
+    guess = jnp.zeros(len(system.boxes), dtype=v_0.dtype)
 
     def moved(v: Array) -> State:
         return eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
 
     def body(v: Array, _):
-        ahead, *_ = solve_rows(system, chosen, assemble(system, prepared, moved(v), command, none), guess)
+        ahead, *_ = solve_rows(system, chosen, assemble(system, prepared, moved(v), command, pushed), guess)
         return v_0 + (v - ahead) / 2, None
 
     return moved(jax.lax.scan(body, v_0, length=_HALF_KICK_STEPS)[0])
@@ -291,8 +292,7 @@ def _projection_rows(
         G=found.G,
         sigma=jnp.where(system.filled, _RELATIVE_COMPLIANCE * scale, 1.0),
         a=found.gap,
-        bound=jnp.zeros(len(system.friction_axes), dtype=D.dtype),
-        creep=params.v_creep,
+        box=boxes.empty(system, D.dtype),
         position=jnp.zeros(na, dtype=D.dtype),
     )
     return rows, found.drive

@@ -44,7 +44,7 @@ def open_loop(model: Multibody, z: np.ndarray, noise: Noise, x0: Any, samples: S
     steps, n, m = samples.u.shape[0], model.tangent_size, model.noise_size
     x = jax.tree.map(lambda a: np.broadcast_to(a, (steps, *a.shape)), x0)
     plan = Plan(x, np.zeros((steps, m)), [np.zeros((end - begin, m, n)) for begin, end in blocks.spans(steps)])
-    return follow(model, z, noise, plan, samples.u, np.zeros(len(model.system.friction_axes)))
+    return follow(model, z, noise, plan, samples.u, np.zeros(len(model.system.boxes)))
 
 
 def as_read(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:

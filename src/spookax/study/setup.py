@@ -45,7 +45,7 @@ class Setup:
         for recording, grid in zip(self.recordings, self.grids, strict=True):
             x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
-            none = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.friction_axes)))
+            none = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
             found.append((Path(x, *none), measured))
         return found
 
@@ -86,9 +86,7 @@ def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float 
     settings = study.estimator
     h = step or settings.step or scene.step
     scene = scene.model_copy(update={"step": h})
-    dry = ("friction.coulomb", "friction.stribeck.excess")
-    identified = (p.removeprefix("joints.").partition(".friction.")[0] for p in study.parameters if p.endswith(dry))
-    system, params = build(scene, always_dry=frozenset(name.replace(".axes.", ".") for name in identified))
+    system, params = build(scene, unknown=frozenset(study.parameters))
     shared = ParameterMap(system, free_parameters(study, scene))
     sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
     own = own_offsets(study.recordings, system)

@@ -1,5 +1,7 @@
 """From a scene (plain Python) to the static system and its parameters (arrays)."""
 
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,27 +10,44 @@ from .._typing import Array, Float
 from ..math import rotation
 from ..scene import Scene
 from ..scene.kinds import KINDS, frame
-from ..scene.parts import Friction, JointPosition, JointRate
+from ..scene.parts import Along, JointPosition, JointRate
+from ..scene.parts import Joint as SceneJoint
 from .params import Params
 from .system import WORLD, Axis, Coupling, Joint, Motor, Sensor, System, saddle_pattern, spanning_tree
 
+_DRY = ("coulomb", "stribeck.excess", "bearing")
 
-def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = frozenset()) -> tuple[System, Params]:
+
+def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = frozenset()) -> tuple[System, Params]:
     """The static system and the parameters of a scene.
 
     **Arguments:** `scene`, as read by `spookax.scene.read_scene`; `constraints`: the user's own rows
     (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on.
 
-    An axis gets a dry-friction row only if its Coulomb level or Stribeck excess is positive in the scene, or if its
-    name is in `always_dry`: rows are topology, levels are parameters.
+    An axis gets a dry-friction row only if its level is positive in the scene or among the `unknown` paths, and so for
+    bearings and restitution: rows are topology, levels are parameters.
     """
     names = tuple(scene.bodies)
     number = {name: i for i, name in enumerate(names)} | {"world": WORLD}
     joints = tuple(Joint(n, j.type, number[j.parent], number[j.child]) for n, j in scene.joints.items())
     free = [(i, n, axis) for i, n in enumerate(scene.joints) for axis in KINDS[scene.joints[n].type].axes]
     along = [scene.joints[n].along(axis.name) for _, n, axis in free]
+
+    def present(axis: str, at: SceneJoint | Along, key: str) -> bool:
+        """Whether a number of an axis is positive or unknown."""
+        return operator.attrgetter(key)(at) > 0 or f"joints.{axis.replace('.', '.axes.')}.{key}" in unknown
+
     axes = tuple(
-        Axis(i, axis.path(n), axis.kind, axis.column, _is_dry(at.friction) or axis.path(n) in always_dry)
+        Axis(
+            i,
+            axis.path(n),
+            axis.kind,
+            axis.column,
+            any(present(axis.path(n), at, f"friction.{level}") for level in _DRY),
+            axis.bearing if present(axis.path(n), at, "friction.bearing") else (),
+            tuple(key for key in ("lower", "upper") if getattr(at.limits, key) is not None),
+            present(axis.path(n), at, "limits.restitution"),
+        )
         for (i, n, axis), at in zip(free, along, strict=True)
     )
     axis_of = {axis.name: i for i, axis in enumerate(axes)}
@@ -41,7 +60,10 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
         ),
     )
     coupled = [*(scene.joints[n] for n in screws), *scene.couplings.values()]
-    motors = tuple(Motor(n, axis_of[m.joint], tuple(c.order for c in m.cogging)) for n, m in scene.motors.items())
+    motors = tuple(
+        Motor(n, axis_of[m.joint], m.type, m.max_force is not None, tuple(c.order for c in m.cogging))
+        for n, m in scene.motors.items()
+    )
     sensors = tuple(
         Sensor(
             n,
@@ -95,12 +117,20 @@ def build(scene: Scene, constraints: tuple = (), always_dry: frozenset[str] = fr
         stiffness=array([j.spring.stiffness for j in along]),
         rest=array([j.spring.rest for j in along]),
         armature=array([j.armature for j in along]),
+        bearing=array([j.friction.bearing for j in along]),
+        lower=array([_or(j.limits.lower, -np.inf) for j in along]),
+        upper=array([_or(j.limits.upper, np.inf) for j in along]),
+        restitution=array([j.limits.restitution for j in along]),
+        stop_compliance=array([_or(j.limits.relative_compliance, defaults.relative_compliance) for j in along]),
+        stop_relaxation=array([_or(j.limits.relaxation_steps, defaults.relaxation_steps) for j in along]),
         ratio=array([scene.joints[n].pitch for n in screws] + [c.ratio for c in scene.couplings.values()]),
         coupling_offset=array([getattr(c, "offset", 0.0) for c in coupled]),
         coupling_compliance=array([_or(c.relative_compliance, defaults.relative_compliance) for c in coupled]),
         coupling_relaxation=array([_or(c.relaxation_steps, defaults.relaxation_steps) for c in coupled]),
-        gain=array([m.gain for m in motor_specs]),
-        back_emf=array([getattr(m, "back_emf", 0.0) for m in motor_specs]),
+        gain=array([getattr(m, "gain", 0.0) for m in motor_specs]),
+        back_emf=array([getattr(m, "back_emf", getattr(m, "damping", 0.0)) for m in motor_specs]),
+        servo=array([getattr(m, "stiffness", 0.0) for m in motor_specs]),
+        max_force=array([_or(m.max_force, np.inf) for m in motor_specs]),
         bias=array([m.bias for m in motor_specs]),
         cogging=array([[c.cos, c.sin] for m in motor_specs for c in m.cogging], 2),
         offset=jnp.asarray(offsets),
@@ -121,7 +151,3 @@ def _turned_back(frames: Float[Array, "joints 4"], turns: Float[Array, "joints 3
 
 def _or(value: float | None, default: float) -> float:
     return default if value is None else value
-
-
-def _is_dry(friction: Friction) -> bool:
-    return friction.coulomb > 0 or friction.stribeck.excess > 0

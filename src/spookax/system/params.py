@@ -35,17 +35,25 @@ class Params(eqx.Module):
     stribeck_excess: Float[Array, " axes"]  # static minus Coulomb level [N m or N]
     stribeck_speed: Float[Array, " axes"]  # [rad/s or m/s]
     stribeck_exponent: Float[Array, " axes"]
+    bearing: Float[Array, " axes"]  # dry friction per force across the axis [m or -]
     stiffness: Float[Array, " axes"]  # [N m/rad or N/m]
     rest: Float[Array, " axes"]  # [rad or m]
     armature: Float[Array, " axes"]  # [kg m^2 or kg]
+    lower: Float[Array, " axes"]  # stops; -inf where there is none [rad or m]
+    upper: Float[Array, " axes"]  # inf where there is none [rad or m]
+    restitution: Float[Array, " axes"]  # of impacts on the stops [-]
+    stop_compliance: Float[Array, " axes"]  # rho of the stops [-]
+    stop_relaxation: Float[Array, " axes"]  # tau / h of the stops [steps]
     # couplings
     ratio: Float[Array, " couplings"]  # motion of the driven axis per motion of the driver; of screws per turn
     coupling_offset: Float[Array, " couplings"]  # [rad or m]
     coupling_compliance: Float[Array, " couplings"]  # rho [-]
     coupling_relaxation: Float[Array, " couplings"]  # tau / h [steps]
     # motors
-    gain: Float[Array, " motors"]  # [N m or N per unit of input]
-    back_emf: Float[Array, " motors"]  # [N m s/rad or N s/m]
+    gain: Float[Array, " motors"]  # of torque and DC motors [N m or N per unit of input]
+    back_emf: Float[Array, " motors"]  # torque against the rate; `damping` of drives [N m s/rad or N s/m]
+    servo: Float[Array, " motors"]  # `stiffness` of position motors [N m/rad or N/m]
+    max_force: Float[Array, " motors"]  # inf where there is none [N m or N]
     bias: Float[Array, " motors"]  # [N m or N]
     cogging: Float[Array, "cogging 2"]  # factors of cos and sin, in the order of `System.cogging` [N m or N]
     # sensors
@@ -66,9 +74,16 @@ _AXIS_FIELDS = {
     "friction.stribeck.excess": "stribeck_excess",
     "friction.stribeck.speed": "stribeck_speed",
     "friction.stribeck.exponent": "stribeck_exponent",
+    "friction.bearing": "bearing",
     "spring.stiffness": "stiffness",
     "spring.rest": "rest",
     "armature": "armature",
+}
+_MOTOR_FIELDS = {
+    "torque": {"gain": "gain"},
+    "dc": {"gain": "gain", "back_emf": "back_emf"},
+    "velocity": {"damping": "back_emf"},
+    "position": {"stiffness": "servo", "damping": "back_emf"},
 }
 
 
@@ -120,13 +135,17 @@ def paths(system: System) -> dict[str, ParameterPath]:
     for a, axis in enumerate(system.axes):
         for suffix, field in _AXIS_FIELDS.items():
             add(f"joints.{axis.name.replace('.', '.axes.')}.{suffix}", field, a)
+        for field in (*axis.stops, *(("restitution",) if axis.stops else ())):
+            add(f"joints.{axis.name.replace('.', '.axes.')}.limits.{field}", field, a)
     for c, coupling in enumerate(system.couplings):
         add(coupling.path, "ratio", c)
         if coupling.path.startswith("couplings."):
             add(f"couplings.{coupling.name}.offset", "coupling_offset", c)
     for m, motor in enumerate(system.motors):
-        for field in ("gain", "back_emf", "bias"):
-            add(f"motors.{motor.name}.{field}", field, m)
+        for key, field in (*_MOTOR_FIELDS[motor.type].items(), ("bias", "bias")):
+            add(f"motors.{motor.name}.{key}", field, m)
+        if motor.bounded:
+            add(f"motors.{motor.name}.max_force", "max_force", m)
     for i, key in enumerate(("cos", "sin")):
         for c, (m, order) in enumerate(system.cogging):
             add(f"motors.{system.motors[m].name}.cogging.{order:g}.{key}", "cogging", c, i)

@@ -30,7 +30,7 @@ class Joint:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """A free coordinate of a joint: where springs, friction, motors, couplings and sensors act.
+    """A free coordinate of a joint: where springs, friction, limits, motors, couplings and sensors act.
 
     `kind` and `column` as in `spookax.scene.kinds.FreeAxis`; `name`: the joint's, or `joint.axis`.
     """
@@ -40,10 +40,22 @@ class Axis:
     kind: str
     column: int
     friction: bool  # has a dry-friction row in the MLCP
+    bearing: tuple[int, ...] = ()  # rows of the joint whose force adds to that friction
+    stops: tuple[str, ...] = ()  # of "lower" and "upper" those that it has
+    bounces: bool = False  # impacts on its stops are elastic in part
 
     @property
     def rotational(self) -> bool:
-        return self.kind != "slide"
+        return self.kind not in ("slide", "distance")
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxRow:
+    """A row of the MLCP on an axis; `kind`: friction, lower, upper (stops) or motor, with the motor's number."""
+
+    axis: int
+    kind: str
+    motor: int = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +71,21 @@ class Coupling:
 
 @dataclasses.dataclass(frozen=True)
 class Motor:
-    """A motor on an axis; `cogging`: periods of its cogging per turn (hinge) or per metre (prismatic joint)."""
+    """A motor on an axis; `cogging`: periods of its cogging per turn (hinge) or per metre (prismatic joint).
+
+    `type`: torque, dc, velocity, position; `bounded`: its force has a largest value.
+    """
 
     name: str
     axis: int
+    type: str = "torque"
+    bounded: bool = False
     cogging: tuple[float, ...] = ()
+
+    @property
+    def implicit(self) -> bool:
+        """Whether its force depends on the new velocity and has no bound: it is in what is linear on the axis."""
+        return self.type != "torque" and not self.bounded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +203,40 @@ class System:
     def friction_axes(self) -> tuple[int, ...]:
         return tuple(i for i, axis in enumerate(self.axes) if axis.friction)
 
+    @functools.cached_property
+    def boxes(self) -> tuple[BoxRow, ...]:
+        """Rows with bounds of the step: dry friction, stops, motors whose force is bounded and depends on the rate."""
+        friction = (BoxRow(i, "friction") for i in self.friction_axes)
+        stops = (BoxRow(i, stop) for i, axis in enumerate(self.axes) for stop in axis.stops)
+        motors = (
+            BoxRow(motor.axis, "motor", m)
+            for m, motor in enumerate(self.motors)
+            if motor.bounded and motor.type != "torque"
+        )
+        return (*friction, *stops, *motors)
+
+    def boxes_of(self, *kinds: str) -> np.ndarray:
+        """Numbers of the rows with bounds of some kinds."""
+        return np.array([i for i, row in enumerate(self.boxes) if row.kind in kinds], dtype=int)
+
+    @functools.cached_property
+    def box_axes(self) -> tuple[int, ...]:
+        return tuple(row.axis for row in self.boxes)
+
+    @functools.cached_property
+    def boxes_of_axis(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the rows with bounds on every axis."""
+        return _groups(self.box_axes, len(self.axes))
+
+    @property
+    def bearings(self) -> tuple[int, ...]:
+        """Numbers of the friction rows whose level grows with the force in the joint."""
+        return tuple(i for i, axis in enumerate(self.friction_axes) if self.axes[axis].bearing)
+
+    @property
+    def bounces(self) -> bool:
+        return any(axis.bounces for axis in self.axes)
+
     def joint_index(self, name: str) -> int:
         """Number of the joint called `name`; raises KeyError with the known names."""
         return _find(self.joints, name, "joint")
@@ -247,7 +303,7 @@ def spanning_tree(num_bodies: int, joints: tuple[Joint, ...]) -> tuple[int, ...]
         return grew
 
     while len(reached) <= num_bodies:
-        if not (reach(3) or reach(1)):  # a free group: root it at its first body
+        if not (reach(3) or reach(1) or reach(0)):  # a free group: root it at its first body
             reached.add(next(b for b in range(num_bodies) if b not in reached))
     return tuple(tree)
 

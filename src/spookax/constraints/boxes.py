@@ -1,0 +1,133 @@
+"""Rows with bounds on the axes: dry friction, stops, motors with a largest force. Unknown x, impulse `force` x:
+
+    w = rate (b v+) + slack x + offset,   lower <= x <= upper,   w >= 0 at lower, <= 0 at upper, = 0 between
+
+| row | force | rate | slack | offset | x |
+|---|---|---|---|---|---|
+| dry friction | F = h f + bearing |lam| | 1 | v_creep | 0 | -1 .. 1 |
+| stop, beyond it (e: position - stop) | 1 | 1 | Sigma | 4 gamma e / h | 0 .. inf lower, -inf .. 0 upper |
+| stop, before it | 1 | 1 | Sigma | e / h: the step ends at the stop | the same |
+| motor with a largest force f | h f | kappa | h f | -push, see `drive` | -1 .. 1 |
+
+Source: Marklund, Servin, Larson (2025), eqs. (2.19)-(2.22). The rows of a motor are multiplied by its kappa, so that
+it may be zero. Those of a stop lack Spook's gamma b v, which lets part of the speed of an impact pass: what happens to
+that speed is said by the restitution (`stepping.impacts`), or it is lost.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from .._typing import Array, Bool, Float
+from ..math.block_sparse import take
+from ..system import Params, System
+
+
+class Box(eqx.Module):
+    """Rows with bounds of one step (see the module's head), in the order of `System.boxes`."""
+
+    force: Float[Array, " boxes"]
+    rate: Float[Array, " boxes"]
+    slack: Float[Array, " boxes"]
+    offset: Float[Array, " boxes"]
+    lower: Float[Array, " boxes"]
+    upper: Float[Array, " boxes"]
+    bearing: Float[Array, " bearings"]  # of `System.bearings`: friction impulse per impulse across the axis
+
+
+def empty(system: System, dtype: jnp.dtype) -> Box:
+    """Rows that never push."""
+    zero, one = jnp.zeros(len(system.boxes), dtype=dtype), jnp.ones(len(system.boxes), dtype=dtype)
+    return Box(zero, one, one, zero, -one, one, jnp.zeros(len(system.bearings), dtype=dtype))
+
+
+def dry_friction(system: System, params: Params, rate: Float[Array, " axes"]) -> Float[Array, " friction"]:
+    """Coulomb level plus Stribeck excess at the present rate, per friction axis [N m or N]."""
+    index = np.array(system.friction_axes, dtype=int)
+    ratio = jnp.abs(rate[index]) / params.stribeck_speed[index]
+    safe = jnp.where(ratio > 0, ratio, 1.0)
+    power = jnp.where(ratio > 0, safe ** params.stribeck_exponent[index], 0.0)
+    return params.coulomb[index] + params.stribeck_excess[index] * jnp.exp(-power)
+
+
+def _lower(system: System) -> np.ndarray:
+    return np.array([row.kind == "lower" for row in system.boxes], dtype=bool)
+
+
+def _beyond(system: System, params: Params, position: Float[Array, " axes"]) -> Float[Array, " boxes"]:
+    """Position of the axis minus that of its stop, for every row with bounds; means nothing for other rows."""
+    at = system.box_axes
+    return take(position, at) - jnp.where(_lower(system), take(params.lower, at), take(params.upper, at))
+
+
+def reached(system: System, params: Params, position: Float[Array, " axes"]) -> Bool[Array, " boxes"]:
+    """Whether an axis is at its stop or beyond; means nothing for rows of other kinds."""
+    beyond = _beyond(system, params, position)
+    return jnp.where(_lower(system), beyond <= 0, beyond >= 0)
+
+
+def elastic(system: System, slow: Float[Array, " axes"], rate: Float[Array, " axes"]) -> Bool[Array, " boxes"]:
+    """Whether an axis goes towards its stop fast enough to bounce off it; means nothing for rows of other kinds."""
+    at = system.box_axes
+    toward = jnp.where(_lower(system), -take(rate, at), take(rate, at))
+    return (toward > take(slow, at)) & np.array([system.axes[i].bounces for i in at], dtype=bool)
+
+
+def drive(
+    system: System,
+    params: Params,
+    motor: int,
+    command: Float[Array, ""],
+    rate: Float[Array, ""],
+    position: Float[Array, ""],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """(push, kappa) of a motor, whose impulse is push - kappa (b v+): its law over a step, in the form of Spook."""
+    h, kind = params.step, system.motors[motor].type
+    if kind == "position":
+        quarter = h * h * params.servo[motor] / 4
+        push = h * params.servo[motor] * (command - position) + quarter * rate
+        return push, h * params.back_emf[motor] + quarter
+    gain = params.back_emf[motor] if kind == "velocity" else params.gain[motor]
+    return h * gain * command, h * params.back_emf[motor] if kind != "torque" else jnp.zeros_like(h)
+
+
+def rows(
+    system: System,
+    params: Params,
+    mobility: Float[Array, " axes"],
+    slow: Float[Array, " axes"],
+    command: Float[Array, " motors"],
+    rate: Float[Array, " axes"],
+    position: Float[Array, " axes"],
+) -> Box:
+    """The rows at a state; `mobility`, `slow`: as in `Prepared`."""
+    h = params.step
+    parts: list[tuple[Array, Array, Array, Array, Array, Array]] = []
+    if system.friction_axes:
+        force = h * dry_friction(system, params, rate)
+        one = jnp.ones_like(force)
+        parts.append((force, one, params.v_creep * one, jnp.zeros_like(force), -one, one))
+    stops = system.boxes_of("lower", "upper")
+    if len(stops):
+        at, low = [system.box_axes[i] for i in stops], _lower(system)[stops]
+        beyond, at_stop = _beyond(system, params, position)[stops], reached(system, params, position)[stops]
+        gamma = 1 / (1 + 4 * take(params.stop_relaxation, at))
+        slack = take(params.stop_compliance * mobility, at)
+        offset = jnp.where(at_stop, 4 * gamma, 1.0) / h * beyond
+        # one that bounces is not led back faster than it leaves by itself, or nothing would rest on it
+        away = jnp.maximum(jnp.where(low, take(rate, at), -take(rate, at)), take(slow, at))
+        bounces = np.array([system.axes[i].bounces for i in at], dtype=bool)
+        offset = jnp.where(at_stop & bounces, jnp.clip(offset, -away, away), offset)
+        # one that will bounce is not slowed down before
+        far = jnp.where(~at_stop & elastic(system, slow, rate)[stops], 0.0, jnp.inf)
+        one = jnp.ones_like(offset)
+        parts.append((one, one, slack, offset, jnp.where(low, 0.0, -far), jnp.where(low, far, 0.0)))
+    for i in system.boxes_of("motor"):
+        row = system.boxes[i]
+        push, kappa = drive(system, params, row.motor, command[row.motor], rate[row.axis], position[row.axis])
+        force, one = h * params.max_force[row.motor], jnp.ones_like(h)
+        parts.append((force[None], kappa[None], force[None], -push[None], -one[None], one[None]))
+    if not parts:
+        return empty(system, rate.dtype)
+    bearing = take(params.bearing, [system.friction_axes[i] for i in system.bearings])
+    return Box(*map(jnp.concatenate, zip(*parts, strict=True)), bearing=bearing)
