@@ -31,6 +31,8 @@ from ..system.params import inertia_matrix
 from . import axes, boxes, custom, frames, gyro, joints
 from .boxes import Box
 
+_RINGING = 100.0  # z = h c / mass at which damping is half way from the mean of both rates to the new rate
+
 
 class Prepared(eqx.Module):
     """What depends on parameters only; computed once per rollout."""
@@ -43,6 +45,7 @@ class Prepared(eqx.Module):
     gamma: Float[Array, " joints"]
     mobility: Float[Array, " axes"]  # scale of b M^-1 b^T [1/(kg m^2) or 1/kg]
     kappa: Float[Array, " axes"]  # what is linear and implicit on an axis [kg m^2 or kg]
+    brake: Float[Array, " axes"]  # what linear damping takes of the rate before the step [kg m^2 or kg]
     slow: Float[Array, " axes"]  # speed that weight gives in two steps: slower impacts do not bounce [rad/s or m/s]
 
 
@@ -76,21 +79,14 @@ def base_gravity(params: Params) -> Float[Array, " 3"]:
 def prepare(system: System, params: Params) -> Prepared:
     """Inertia matrices, joint geometry and regularisation.
 
-    Sigma = 4 eps gamma / h^2 is given relative to the inverse effective mass at the joint point:
-    rho (1/m_A + 1/m_B + 2/9 (|s_A|^2 tr J_A^-1 + |s_B|^2 tr J_B^-1)) for lengths, rho (tr J_A^-1 + tr J_B^-1)/3 for
-    angles: the mean of diag(G M^-1 G^T) over orientations, so that the compliance is a constant of the mechanism.
+    Sigma = 4 eps gamma / h^2 is given relative to the inverse effective mass: rho (w_A + w_B) with the harmonic mean
+    over all directions, w = 3 / tr (1/m + [s] J^-1 [s]^T)^-1 of the joint point for lengths, 3 / tr J for angles. It
+    is a constant of the mechanism, and not ruled by the one direction in which a body hardly resists (a thin rod about
+    its own axis, a point mass on a lever).
     """
     geometry = frames.geometry(system, params)
     J = inertia_matrix(params.inertia)
-    J_trace = jnp.trace(jax.vmap(inverse)(J), axis1=-2, axis2=-1)
-    inverse_mass = jnp.concatenate([1 / params.mass, jnp.zeros_like(params.mass[:1])])
-    inverse_J = jnp.concatenate([J_trace, jnp.zeros_like(J_trace[:1])])
-    A = [joint.parent % (system.num_bodies + 1) for joint in system.joints]
-    B = [joint.child for joint in system.joints]
-    lever_A, lever_B = jnp.sum(geometry.s_A**2, axis=1), jnp.sum(geometry.s_B**2, axis=1)
-    lever = lever_A * take(inverse_J, A) + lever_B * take(inverse_J, B)
-    length = take(inverse_mass, A) + take(inverse_mass, B) + 2 / 9 * lever
-    angle = (take(inverse_J, A) + take(inverse_J, B)) / 3
+    length, angle = _mobilities(system, params, geometry, J)
     lengths = np.zeros((len(system.joints), system.width), dtype=bool)
     for j, joint in enumerate(system.joints):
         lengths[j, : joint.num_rows] = KINDS[joint.type].lengths
@@ -100,14 +96,52 @@ def prepare(system: System, params: Params) -> Prepared:
     turns = np.array([axis.rotational for axis in system.axes], dtype=bool)
     mobility = jnp.where(turns, take(angle, of_axes), take(length, of_axes))
     h = params.step
-    kappa = h * params.viscous + params.armature + h * h * params.stiffness / 4
+    damping, stiffness = params.viscous, params.stiffness
     for m, motor in enumerate(system.motors):
         if motor.implicit:
-            kappa = kappa.at[motor.axis].add(h * params.back_emf[m] + h * h * params.servo[m] / 4)
+            damping = damping.at[motor.axis].add(params.back_emf[m])
+            stiffness = stiffness.at[motor.axis].add(params.servo[m])
+    late = _late(h * damping / (1 / mobility + params.armature))
+    kappa = h * damping * late + params.armature + h * h * stiffness / 4
     gravity, gamma = base_gravity(params), 1 / (1 + 4 * params.relaxation)
     fall = 2 * h * jnp.sqrt(jnp.sum(params.gravity**2))
     slow = fall * jnp.where(turns, jnp.sqrt(mobility / take(length, of_axes)), 1.0)
-    return Prepared(params, geometry, J, gravity, sigma, gamma, mobility, kappa, slow)
+    return Prepared(params, geometry, J, gravity, sigma, gamma, mobility, kappa, h * damping * (1 - late), slow)
+
+
+def _mobilities(
+    system: System, params: Params, geometry: frames.Geometry, J: Float[Array, "bodies 3 3"]
+) -> tuple[Float[Array, " joints"], Float[Array, " joints"]]:
+    """Harmonic means of the inverse effective masses of both sides of every joint, of its points and of its frames."""
+    numbers = [
+        (joint.parent % (system.num_bodies + 1), joint.child % (system.num_bodies + 1)) for joint in system.joints
+    ]
+    free = jax.vmap(inverse)(J)
+    turn = 3 / jnp.trace(J, axis1=-2, axis2=-1)
+    world = jnp.zeros_like(params.mass[:1])
+    turn = jnp.concatenate([turn, world])
+
+    def of_point(bodies: list[int], s: Float[Array, "joints 3"]) -> Float[Array, " joints"]:
+        held = np.array([b == system.num_bodies for b in bodies])
+        body = [0 if h else b for b, h in zip(bodies, held, strict=True)]
+        cross = rotation.skew(s)
+        moved = matmul(matmul(cross, take(free, body)), jnp.swapaxes(cross, -1, -2))
+        full = moved + jnp.eye(3, dtype=J.dtype) / take(params.mass, body)[:, None, None]
+        return jnp.where(held, 0.0, 3 / jnp.trace(jax.vmap(inverse)(full), axis1=-2, axis2=-1))
+
+    if not numbers:
+        return world[:0], world[:0]
+    A, B = ([pair[i] for pair in numbers] for i in (0, 1))
+    return of_point(A, geometry.s_A) + of_point(B, geometry.s_B), take(turn, A) + take(turn, B)
+
+
+def _late(z: Float[Array, " axes"]) -> Float[Array, " axes"]:
+    """Weight of the new rate in linear damping, the rest that of the old one, for z = h c / mass.
+
+    The mean of both is second order, and lets strong damping ring: the rate changes by A = (1 - z/2) / (1 + z/2) in a
+    step. A little more of the new rate, growing with z, keeps the order, and |A| below 0.6 where A is negative.
+    """
+    return 0.5 + 0.5 * z / (z + _RINGING)
 
 
 def motor_impulses(
@@ -254,7 +288,7 @@ def assemble(
         push = (
             motor_impulses(system, params, command, rate, position)
             - h * params.stiffness * (position - params.rest)
-            + (params.armature + spring) * rate
+            + (params.armature + spring - prepared.brake) * rate
         )
         kick = kick + scatter(system, b_A, b_B, push)
     box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position)
