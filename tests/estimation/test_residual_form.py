@@ -257,7 +257,7 @@ def hung(compliance: float) -> tuple[Problem, Stage, Iterate]:
 
 
 SQUARES = Settings(tolerance=1e-11, determinant=False)
-JOINT = Settings(tolerance=1e-9, marginal=False)
+JOINT = Settings(tolerance=1e-11, marginal=False)
 
 
 @pytest.mark.parametrize("compliance", [1e-1, 1e-2, 1e-4, 1e-6, 1e-8])

@@ -79,10 +79,7 @@ def base_gravity(params: Params) -> Float[Array, " 3"]:
 def prepare(system: System, params: Params) -> Prepared:
     """Inertia matrices, joint geometry and regularisation.
 
-    Sigma = 4 eps gamma / h^2 is given relative to the inverse effective mass: rho (w_A + w_B) with the harmonic mean
-    over all directions, w = 3 / tr (1/m + [s] J^-1 [s]^T)^-1 of the joint point for lengths, 3 / tr J for angles. It
-    is a constant of the mechanism, and not ruled by the one direction in which a body hardly resists (a thin rod about
-    its own axis, a point mass on a lever).
+    Sigma = 4 eps gamma / h^2 is given relative to the inverse effective mass, rho (w_A + w_B), see `_mobilities`.
     """
     geometry = frames.geometry(system, params)
     J = inertia_matrix(params.inertia)
@@ -112,26 +109,32 @@ def prepare(system: System, params: Params) -> Prepared:
 def _mobilities(
     system: System, params: Params, geometry: frames.Geometry, J: Float[Array, "bodies 3 3"]
 ) -> tuple[Float[Array, " joints"], Float[Array, " joints"]]:
-    """Harmonic means of the inverse effective masses of both sides of every joint, of its points and of its frames."""
-    numbers = [
-        (joint.parent % (system.num_bodies + 1), joint.child % (system.num_bodies + 1)) for joint in system.joints
-    ]
-    free = jax.vmap(inverse)(J)
-    turn = 3 / jnp.trace(J, axis1=-2, axis2=-1)
+    """Inverse effective masses of both sides of every joint, of its points and of its frames, added.
+
+    w = 1/m + 2/9 |s|^2 tr J^-1 for lengths, w = tr J^-1 / 3 for angles: the mean of diag(G M^-1 G^T) over orientations,
+    so that the compliance is a constant of the mechanism. A direction in which a body hardly resists (a thin rod about
+    its own axis, a point mass on a lever) would rule the mean and make the others soft: w is at most three times the
+    harmonic mean, 3 / tr (1/m + [s] J^-1 [s]^T)^-1 and 3 / tr J.
+    """
     world = jnp.zeros_like(params.mass[:1])
-    turn = jnp.concatenate([turn, world])
+    if not system.joints:
+        return world[:0], world[:0]
+    free = jax.vmap(inverse)(J)
+    loose = jnp.trace(free, axis1=-2, axis2=-1)
+    turn = jnp.concatenate([jnp.minimum(loose / 3, 9 / jnp.trace(J, axis1=-2, axis2=-1)), world])
 
     def of_point(bodies: list[int], s: Float[Array, "joints 3"]) -> Float[Array, " joints"]:
-        held = np.array([b == system.num_bodies for b in bodies])
-        body = [0 if h else b for b, h in zip(bodies, held, strict=True)]
-        cross = rotation.skew(s)
+        held = np.array(bodies) == system.num_bodies
+        body = np.where(held, 0, bodies).tolist()
+        cross, mass = rotation.skew(s), take(params.mass, body)
         moved = matmul(matmul(cross, take(free, body)), jnp.swapaxes(cross, -1, -2))
-        full = moved + jnp.eye(3, dtype=J.dtype) / take(params.mass, body)[:, None, None]
-        return jnp.where(held, 0.0, 3 / jnp.trace(jax.vmap(inverse)(full), axis1=-2, axis2=-1))
+        full = moved + jnp.eye(3, dtype=J.dtype) / mass[:, None, None]
+        harmonic = 3 / jnp.trace(jax.vmap(inverse)(full), axis1=-2, axis2=-1)
+        mean = 1 / mass + 2 / 9 * jnp.sum(s * s, axis=-1) * take(loose, body)
+        return jnp.where(held, 0.0, jnp.minimum(mean, 3 * harmonic))
 
-    if not numbers:
-        return world[:0], world[:0]
-    A, B = ([pair[i] for pair in numbers] for i in (0, 1))
+    A = [joint.parent % (system.num_bodies + 1) for joint in system.joints]
+    B = [joint.child for joint in system.joints]
     return of_point(A, geometry.s_A) + of_point(B, geometry.s_B), take(turn, A) + take(turn, B)
 
 

@@ -88,7 +88,7 @@ def drive(
         push = h * params.servo[motor] * (command - position) + quarter * rate
         return push, h * params.back_emf[motor] + quarter
     gain = params.back_emf[motor] if kind == "velocity" else params.gain[motor]
-    return h * gain * command, h * params.back_emf[motor] if kind != "torque" else jnp.zeros_like(h)
+    return h * (gain * command), h * params.back_emf[motor] if kind != "torque" else jnp.zeros_like(h)
 
 
 def rows(
