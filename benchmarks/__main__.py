@@ -15,6 +15,7 @@ import time
 DEFAULT = {
     "simulation": "rollouts, batches and compile times, beside MuJoCo if that is installed",
     "chain": "long chains and ladders of loops against their size",
+    "accuracy": "reference motions: error and cost against the step size, order",
     "gradients": "derivatives of a rollout in both modes",
     "identification": "the demo's identification and its pieces",
     "linear_cost": "one linear problem against the number of recordings",
