@@ -13,7 +13,7 @@ import spookax as sx
 from spookax.cli import app
 
 PAGES = ("README.md", "docs/index.md", "docs/shell.md", "docs/viewer.md")
-COMMANDS = ("check", "simulate", "identify", "view")
+COMMANDS = ("check", "simulate", "identify", "view", "import-mjcf", "export-mjcf")
 
 
 def shown_commands() -> list[tuple[str, str]]:

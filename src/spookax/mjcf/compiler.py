@@ -1,0 +1,56 @@
+"""MuJoCo's compiler, which reads MJCF and URDF. MuJoCo is optional and imported when it is needed."""
+
+import os
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from spookax.mjcf.missing import Report
+
+
+def mujoco_module(report: Report) -> ModuleType:
+    """MuJoCo.
+
+    **Raises:** `MjcfError` if it is not installed.
+    """
+    try:
+        import mujoco  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        cure = "Install it with the extra of this package: pip install 'spookax[mjcf]'."
+        raise report.refuse("", "reading MJCF and URDF needs MuJoCo, which is not installed", cure) from None
+    return mujoco
+
+
+def compiled(mujoco: ModuleType, file: str | os.PathLike[str], report: Report) -> Any:
+    """The `mujoco.MjModel` of an MJCF or URDF file.
+
+    **Raises:** `OSError` if there is no such file, `MjcfError` with MuJoCo's own words if it does not compile.
+    """
+    Path(file).read_bytes()  # a missing file is reported like any other
+    try:
+        return mujoco.MjModel.from_xml_path(os.fspath(file))
+    except (ValueError, mujoco.FatalError) as failed:
+        words = " ".join(str(failed).split())
+        raise report.refuse("", f"MuJoCo cannot compile it: {words}", "Repair the file.") from None
+
+
+class Names:
+    """Names of a scene for elements of a model: valid, not empty, and each given once.
+
+    Characters that a scene does not take become `_`, a name that begins with a digit gets `_` in front, an element
+    without name is called by its kind and number, and a name that is taken gets a number behind.
+    """
+
+    def __init__(self, taken: tuple[str, ...] = ()):
+        self._taken = set(taken)
+
+    def new(self, name: str, otherwise: str) -> str:
+        valid = re.sub(r"[^A-Za-z0-9_-]", "_", name) or otherwise
+        valid = valid if re.match(r"[A-Za-z_]", valid) else f"_{valid}"
+        number, free = 1, valid
+        while free in self._taken:
+            number += 1
+            free = f"{valid}_{number}"
+        self._taken.add(free)
+        return free

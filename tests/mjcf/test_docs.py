@@ -1,0 +1,33 @@
+"""The page about MJCF shows what is said, and its commands exist."""
+
+import re
+from pathlib import Path
+
+import typer.main
+from mjcf.models import write
+
+from spookax.cli import app
+from spookax.mjcf import import_mjcf
+
+PAGE = (Path(__file__).parents[2] / "docs" / "mjcf.md").read_text(encoding="utf-8")
+
+
+def test_the_messages_are_those_of_the_page(tmp_path, monkeypatch):
+    bodies = "".join(f'<body name="b{i}"><joint name="j{i}"/><geom size="1"/></body>' for i in range(4))
+    loose = '<body name="c"><joint name="k"/><geom size="1" contype="0"/></body>'
+    model = f'<worldbody>{bodies}{loose}</worldbody><contact><exclude body1="b0" body2="c"/>'
+    model += '<exclude body1="b1" body2="c"/><exclude body1="b2" body2="c"/></contact>'
+    model += '<tendon><fixed name="t"><joint joint="k" coef="1"/></fixed></tendon>'
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, model + '<actuator><motor name="grip" tendon="t"/></actuator>', "robot.xml")
+    said = [str(problem) for problem in import_mjcf("robot.xml", allow_missing=True).missing]
+    (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    assert set(shown.strip().splitlines()) <= set(said)
+
+
+def test_the_commands_are_understood():
+    (block,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    for line in block.strip().splitlines():
+        name, *arguments = line.removeprefix("$ spookax ").split()
+        commands[name].make_context(name, arguments)
