@@ -125,7 +125,7 @@ MODELS = {
 
 
 # of the position in the step: what damps, drives or rubs is taken at the end of a step, which is of first order
-ORDER = {"double": 1, "furuta": 1, "four_bar": 1, "planar": 1, "ball": 2, "universal": 1, "gear": 2, "glued": 2}
+ORDER = {"double": 2, "furuta": 2, "four_bar": 2, "planar": 2, "ball": 2, "universal": 2, "gear": 2, "glued": 2}
 TREES = ("double", "furuta", "planar", "ball", "universal", "glued")
 LOOPS = ("four_bar", "gear")
 
