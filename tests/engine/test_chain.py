@@ -61,6 +61,7 @@ def test_pivoting_and_lemke_agree(both):
     assert np.mean(pivoting.pivots) < 4, "the last set is nearly always right"
 
 
+@pytest.mark.slow
 def test_pivoting_has_the_derivatives_of_lemke():
     """Final rates in the friction levels and masses; forward mode of both, and reverse mode of one row."""
     state = place(SYSTEM, PARAMS, START)

@@ -129,6 +129,7 @@ def test_a_bead_slides_down_its_wire():
     np.testing.assert_allclose(trajectory.w, 0.0, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_gear_ratio_has_its_gradient():
     """Final angle of the wheel under a constant torque: T^2 u / 2 / (J + n^2 J_2), differentiated in n."""
     system, params = gears()

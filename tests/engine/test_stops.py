@@ -38,6 +38,7 @@ def test_every_axis_ends_at_its_stop_and_rests_there(side):
                 assert side * force[-1] == pytest.approx(-U, rel=1e-6), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restitution", [0.3, 1.0])
 def test_every_axis_bounces_as_its_restitution_says(restitution):
     """Free motion between stops: the speed is multiplied by the restitution at every impact, and nowhere else."""

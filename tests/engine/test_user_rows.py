@@ -165,6 +165,7 @@ def run(z):
     return bob[0] + 2 * bob[2] + 0.5 * trajectory.position[-1, 0] + skate @ jnp.array([0.3, -0.2, 0.5])
 
 
+@pytest.mark.slow
 def test_numbers_of_rows_and_starts_of_free_bodies_have_derivatives():
     """rows.rod.length, rows.gear.ratio, spin and position of a free body, forward, against central differences."""
     number, h = compiled(run), 1e-6

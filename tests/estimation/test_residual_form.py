@@ -433,6 +433,7 @@ def identified(compliance: float, h: float, y: np.ndarray) -> tuple[np.ndarray, 
     return np.asarray(found.iterate.z) - np.log(SLIDE), found.covariance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compliance", [1e-3, 1e-6])
 def test_estimates_of_a_driven_slide_scatter_as_their_covariance_says(compliance):
     """Ten recordings of the stepped slide: squared errors in units of the covariance, 3 sd to either side."""

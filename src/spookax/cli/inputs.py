@@ -64,7 +64,12 @@ def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: 
             values[:, i] = step_means(stamps - stamps[0], held[motor], scene.step, steps)
         else:
             values[:, i] = constants.get(motor, 0.0)
-    default = {motor: "V" if spec.type == "dc" else "1" for motor, spec in scene.motors.items()}
+    turns = {name: axis.rotational for name, axis in scene.free_axes().items()}
+    position = {motor: "rad" if turns[spec.joint] else "m" for motor, spec in scene.motors.items()}
+    default = {
+        motor: {"dc": "V", "velocity": f"{position[motor]}/s", "position": position[motor]}.get(spec.type, "1")
+        for motor, spec in scene.motors.items()
+    }
     return Inputs(values, default | units)
 
 

@@ -105,14 +105,14 @@ def _stick_figure(body: Body, points: list[np.ndarray], size: float, heaviest: f
 
 
 def _joint(name: str, joint: Joint, size: float) -> Iterator[Part]:
-    """A pin along every axis that turns, a rail along every one that slides, a ball where all directions are free."""
+    """A pin along every axis that turns, a rail along every one that slides, a ball where no direction is held."""
     name = f"joint_{name}"
     columns = matrices(frame(joint.axis, joint.x_axis)).T
-    for axis in KINDS[joint.type].axes:
+    for axis in (axis for axis in KINDS[joint.type].axes if axis.kind != "distance"):
         part = f"{name}_{axis.name}" if axis.name else name
         radius, length = (0.015, 0.12) if axis.rotational else (0.008, 2.0)
         yield _cylinder(part, radius * size, length * size, _along(columns[axis.column], joint.at), _GREY)
-    if joint.type in ("ball", "distance"):
+    if joint.type in ("ball", "distance", "line"):
         yield _sphere(name, 0.03 * size, pose_matrix(joint.at, np.eye(3)), _GREY)
 
 
