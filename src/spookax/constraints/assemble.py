@@ -31,7 +31,7 @@ from ..system.params import inertia_matrix
 from . import axes, boxes, custom, frames, gyro, joints
 from .boxes import Box
 
-_RINGING = 100.0  # z = h c / mass at which damping is half way from the mean of both rates to the new rate
+_RINGING = 300.0  # z = h c / mass at which damping is half way from the mean of both rates to the new rate
 
 
 class Prepared(eqx.Module):
@@ -142,7 +142,7 @@ def _late(z: Float[Array, " axes"]) -> Float[Array, " axes"]:
     """Weight of the new rate in linear damping, the rest that of the old one, for z = h c / mass.
 
     The mean of both is second order, and lets strong damping ring: the rate changes by A = (1 - z/2) / (1 + z/2) in a
-    step. A little more of the new rate, growing with z, keeps the order, and |A| below 0.6 where A is negative.
+    step. A little more of the new rate, growing with z, keeps the order, and |A| below 0.75 where A is negative.
     """
     return 0.5 + 0.5 * z / (z + _RINGING)
 
