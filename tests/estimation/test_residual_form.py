@@ -445,6 +445,7 @@ def test_estimates_of_a_driven_slide_scatter_as_their_covariance_says(compliance
     assert low < total < high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compliance", [1e-3, 1e-6])
 def test_mass_and_friction_of_a_driven_slide_are_recovered(compliance):
     """From the slide in continuous time, within 3 sd.

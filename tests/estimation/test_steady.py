@@ -63,6 +63,7 @@ def swing():
     return model, z, noise, path, Samples(u, one, jnp.zeros((STEPS, 1)), one)
 
 
+@pytest.mark.slow
 def test_only_the_noises_part_is_left_out(swing):
     """C - C_steady = d(B w)/dz, by differences of B; nothing else changes."""
     model, z, noise, path, samples = swing

@@ -13,6 +13,7 @@ TIME, STEPS, CONTROL = 0.2, 200, 0.3
 FLOOR = 1e-8  # compliance of our joints and of MuJoCo's constraints [m]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [TREES, LOOPS], ids=["trees", "loops"])
 def test_both_engines_move_alike(names, tmp_path):
     """Centres of mass over 0.2 s, from `qpos0` under constant controls, at 2 ms and at 1 ms."""

@@ -153,6 +153,7 @@ def test_dropouts_irregular_stamps_and_gaps(tmp_path, rng):
     json.loads(text, parse_constant=pytest.fail)  # NaN or Infinity
 
 
+@pytest.mark.slow
 def test_cogging_of_the_motor_and_cyclic_error_of_the_encoder(tmp_path, rng):
     """What repeats with the angle is told apart: the torque moves the pendulum, the error only what is read."""
     cogging, cyclic = {"cos": 0.05, "sin": -0.08}, {"cos": 4e-3, "sin": -2e-3}
@@ -327,6 +328,7 @@ def test_joint_objective_moves_by_the_slope_of_its_density(tmp_path, whole):
     assert found.content["cost"] > whole.content["cost"]
 
 
+@pytest.mark.slow
 def test_residual_form_is_the_same_estimate(tmp_path, whole):
     found = sx.identify(one_swing(tmp_path, form="residual"))
     assert found.status == "converged"

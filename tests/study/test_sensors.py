@@ -58,6 +58,7 @@ def test_a_rotation_vector_is_compared_with_the_nearer_of_its_two():
     np.testing.assert_array_equal(as_read(measured[:, :1], predicted[:, :1]), predicted[:, :1])
 
 
+@pytest.mark.slow
 def test_each_kind_alone_in_its_recording(tmp_path, rng, motion):
     u, readings = motion
     recordings = []
