@@ -1,5 +1,7 @@
 """The reference motions of `benchmarks/accuracy.yaml`: as close as a plain prototype of the method, second order."""
 
+import dataclasses
+
 import pytest
 
 from benchmarks.accuracy import PRESETS, order, problems
@@ -26,13 +28,18 @@ def test_the_error_is_at_most_that_of_the_prototype(name):
 
 @pytest.mark.slow
 def test_a_loop_finds_its_branch_at_every_singular_pose():
-    """The double four-bar lies flat, where it could fold, ten times in 10 s: it ends on the right branch (0.2 m)."""
-    problem = PROBLEMS["double_four_bar"]
-    assert max(problem.errors(0.0025, 2.0).values()) < 0.2
+    """The double four-bar lies flat, where it could fold, again and again in 10 s: there its B0 still is where it was.
+
+    On the other branch it would be off by the length of a rod; the phase is off by 0.016 m at 2.5 ms.
+    """
+    later = dataclasses.replace(PROBLEMS["double_four_bar"], values={10.0: [0.328458112, 0.944518538, 0.0]})
+    errors = [later.errors(h, 2.0)[10.0] for h in (0.0025, 0.00125)]
+    assert errors[0] < 0.1
+    assert errors[0] > 3.5 * errors[1]
 
 
 @pytest.mark.slow
 def test_stiff_springs_are_stable_at_long_steps():
-    """The governor's springs of 8e5 N/m with dampers of 4e4 N s/m at h = 10 ms: 80 times the explicit limit."""
+    """The governor's springs of 8e5 N/m with dampers of 4e4 N s/m on a slider of 3 kg, at h = 10 ms."""
     errors = PROBLEMS["flyball_governor"].errors(0.01, 2.0)
     assert max(errors.values()) < 0.02, errors

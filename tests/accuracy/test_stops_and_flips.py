@@ -64,15 +64,15 @@ FLIPS = (1.0405487759175582, 2.969577151563991)  # elliptic functions: J = 1, 2,
 
 
 def test_a_free_body_turns_over_when_it_must():
-    """At h = 10 ms its energy moves by 1e-3 and comes back, over 100 s, too."""
+    """To a step of 10 ms; its energy moves by 3e-3 and comes back, over 100 s."""
     system, params, _ = sx.load(SCENES / "free_body.yaml")
     state = sx.state_from_joints(system, params, {}, {"body": {"angular_velocity": (0.01, 15.0, 0.01)}})
     trajectory = motion("free_body", 0.01, 100.0, state)
     w, time = np.asarray(trajectory.w[:, 0]), np.asarray(trajectory.time)
     flips = time[np.flatnonzero(w[:-1, 1] * w[1:, 1] < 0)][:2]
-    np.testing.assert_allclose(flips, FLIPS, rtol=0, atol=0.03)
+    np.testing.assert_allclose(flips, FLIPS, rtol=0, atol=0.01)
     energy = np.sum(w**2 * np.array([0.01, 0.02, 0.03]), axis=1) / 2
-    assert np.abs(energy / energy[0] - 1)[1:-1].max() < 0.02
+    assert np.abs(energy / energy[0] - 1)[1:-1].max() < 5e-3
 
 
 def test_a_chain_without_friction_keeps_its_energy():

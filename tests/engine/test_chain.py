@@ -7,34 +7,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine.mechanisms import DOWN, compiled, mechanism, place
+from engine.mechanisms import compiled, place
 
+from benchmarks.chain import chain
 from spookax._results import STEP_RESULTS
 from spookax.complementarity import Lemke
 from spookax.stepping import BlockPivoting, rollout
+from spookax.system import build
 
 LINKS, COUNT = 12, 120
 
 
-def chain(links=LINKS, coulomb=0.02):
-    """Links of 1/n m and 1/n kg, hinges across each other in turn, dry friction that grows towards the root."""
-    size = 1.0 / links
-    body = {"mass": size, "com": (0, 0, -size / 2), "inertia": (size**3 / 12, size**3 / 12, size**3 / 100)}
-    joints = {
-        f"j{i}": {
-            "type": "hinge",
-            "parent": f"b{i - 1}" if i else "world",
-            "child": f"b{i}",
-            "at": (0, 0, -size if i else 0),
-            "axis": (i % 2, 1 - i % 2, 0),
-            "friction": {"coulomb": coulomb * (1 - i / links) ** 2},
-        }
-        for i in range(links)
-    }
-    return mechanism(0.002, DOWN, bodies={f"b{i}": body for i in range(links)}, joints=joints)
+def hanging(links):
+    """The benchmark's chain with dry friction that grows towards the root [N m]."""
+    system, params = build(chain(links, coulomb=1.0))
+    return system, eqx.tree_at(lambda p: p.coulomb, params, 0.02 * (1 - jnp.arange(links) / links) ** 2)
 
 
-SYSTEM, PARAMS = chain()
+SYSTEM, PARAMS = hanging(LINKS)
 START = {f"j{i}": {"position": 0.3 * (-1) ** i, "rate": 1.0} for i in range(LINKS)}
 
 
@@ -87,7 +77,7 @@ def test_too_few_pivots_are_said():
 
 def test_a_long_chain_is_placed():
     """100 links: every one stands where the angles before it say."""
-    system, params = chain(100, coulomb=0.0)
+    system, params = build(chain(100))
     state = place(system, params, {f"j{i}": 0.02 for i in range(100)})
     turn, tip = np.eye(3), np.zeros(3)
     for i in range(100):

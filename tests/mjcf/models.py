@@ -124,8 +124,6 @@ MODELS = {
 }
 
 
-# of the position in the step: what damps, drives or rubs is taken at the end of a step, which is of first order
-ORDER = {"double": 2, "furuta": 2, "four_bar": 2, "planar": 2, "ball": 2, "universal": 2, "gear": 2, "glued": 2}
 TREES = ("double", "furuta", "planar", "ball", "universal", "glued")
 LOOPS = ("four_bar", "gear")
 

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mjcf.models import LOOPS, ORDER, TREES, mujoco, mujoco_path, text, write
+from mjcf.models import LOOPS, TREES, mujoco, mujoco_path, text, write
 
 import spookax as sx
 from spookax.mjcf import import_mjcf
@@ -31,6 +31,5 @@ def test_both_engines_move_alike(names, tmp_path):
     moved = np.abs(theirs - theirs[0]).max(axis=(0, 2))
     assert moved.max() > 0.1 if names is TREES else moved.max() > 0.01
     for body, coarse, fine in zip(scene.bodies, *errors, strict=True):
-        order = ORDER[next(name for name in names if body.startswith(name))]
         assert coarse < 4e-4, body
-        assert fine < FLOOR or coarse / fine > 0.93 * 2**order, body
+        assert fine < FLOOR or coarse / fine > 0.93 * 4, body

@@ -281,9 +281,7 @@ def assemble(
         a = jnp.where(system.holonomic[:, None], a, drive)
 
     free, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, prepared.J, h)
-    linear = params.mass[:, None, None] * jnp.eye(3, dtype=v.dtype)
-    zero = jnp.zeros_like(linear)
-    D = jnp.concatenate([jnp.concatenate([linear, zero], axis=-1), jnp.concatenate([zero, block], axis=-1)], axis=-2)
+    D = mass_matrix(params, block)
     kick = jnp.concatenate([params.mass[:, None] * (state.v + h * prepared.gravity), matvec(block, free)], axis=-1)
 
     if system.axes:
@@ -296,6 +294,13 @@ def assemble(
         kick = kick + scatter(system, b_A, b_B, push)
     box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position)
     return Rows(D, -(kick + impulse), prepared.kappa, b_A, b_B, G, sigma, a, box, position)
+
+
+def mass_matrix(params: Params, J: Float[Array, "bodies 3 3"]) -> Float[Array, "bodies 6 6"]:
+    """Mass and turning block of every body."""
+    linear = params.mass[:, None, None] * jnp.eye(3, dtype=J.dtype)
+    zero = jnp.zeros_like(linear)
+    return jnp.concatenate([jnp.concatenate([linear, zero], axis=-1), jnp.concatenate([zero, J], axis=-1)], axis=-2)
 
 
 def axis_motion(

@@ -21,7 +21,7 @@ from ..math.product import matvec
 from ..protocol import AbstractResidualModel, Noise, Transition
 from ..stepping import saddle, start, step
 from ..stepping.inverse import multipliers
-from ..stepping.spook import advance
+from ..stepping.spook import advance, step_rows
 from ..system import Params, State, System
 from .parameters import ParameterMap
 
@@ -289,7 +289,7 @@ class Multibody(AbstractResidualModel):
     def transition(self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise) -> Transition:
         """Inverse dynamics, in units of the noise."""
         state, v1 = self.engine_state(x, p.com), velocity(self.engine_state(x1, p.com))
-        rows = assemble(self.system, p.engine, state, u, jnp.zeros_like(v1))
+        rows, _ = step_rows(self.system, p.engine, state, u, jnp.zeros_like(v1))
         return self._explain(rows, v1, p, noise)
 
     def _explain(self, rows: Rows, v1: Float[Array, "bodies 6"], p: Prep, noise: Noise) -> Transition:
@@ -310,7 +310,7 @@ class Multibody(AbstractResidualModel):
         # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
         state = self.engine_state(x, p.com)
         v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
-        rows = assemble(self.system, p.engine, state, u, jnp.zeros_like(v))
+        rows, _ = step_rows(self.system, p.engine, state, u, jnp.zeros_like(v))
         wrong = saddle.gaps(self.system, rows, v) + rows.sigma * impulse.reshape(rows.a.shape)
         lu = saddle.factor(self.system, rows)
         dv, _ = saddle.solve(self.system, lu, jnp.zeros((*v.shape, 1)), -wrong[..., None])

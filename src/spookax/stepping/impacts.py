@@ -14,7 +14,7 @@ import numpy as np
 
 from .._typing import Array, Bool
 from ..constraints import Prepared, Rows, axes
-from ..constraints.assemble import velocity
+from ..constraints.assemble import mass_matrix, velocity
 from ..constraints.boxes import elastic, reached
 from ..math.block_sparse import take
 from ..system import State, System
@@ -37,16 +37,14 @@ def rows(system: System, prepared: Prepared, state: State, smooth: Rows) -> Impa
     hit = beyond & elastic(system, prepared.slow, rate)
     here = take(rate, at)
     box, zero = smooth.box, jnp.zeros_like(here)
-    zeros = jnp.zeros_like(params.mass)[:, None, None] * jnp.eye(3, dtype=v.dtype)
-    linear = params.mass[:, None, None] * jnp.eye(3, dtype=v.dtype)
-    M = jnp.concatenate(
-        [jnp.concatenate([linear, zeros], axis=-1), jnp.concatenate([zeros, prepared.J], axis=-1)], axis=-2
-    )
     still = eqx.tree_at(
-        lambda r: (r.D, r.kappa, r.p, r.a, r.box.force, r.box.rate, r.box.offset, r.box.lower, r.box.upper),
+        lambda r: (
+            *(r.D, r.kappa, r.p, r.a),
+            *(r.box.force, r.box.rate, r.box.offset, r.box.lower, r.box.upper, r.box.bearing),
+        ),
         smooth,
         (
-            M,
+            mass_matrix(params, prepared.J),
             params.armature,
             jnp.zeros_like(v),
             jnp.zeros_like(smooth.a),
@@ -55,9 +53,9 @@ def rows(system: System, prepared: Prepared, state: State, smooth: Rows) -> Impa
             jnp.where(hit, take(params.restitution, at) * here, 0.0),
             jnp.where(beyond, box.lower, 0.0),
             jnp.where(beyond, box.upper, 0.0),
+            jnp.zeros_like(box.bearing),
         ),
     )
-    still = eqx.tree_at(lambda r: r.box.bearing, still, jnp.zeros_like(box.bearing))
     # of the velocity before the impact nothing changes without an impulse
     p = -saddle.balance(system, still, v, jnp.zeros_like(still.a), zero)
     a = -saddle.gaps(system, still, v)

@@ -35,7 +35,7 @@ def inverse_dynamics(
     where friction changes between sticking and sliding, or a stop between closed and open. [N s, N m s]
     """
     zero = jnp.zeros_like(v1)
-    rows = step_rows(system, prepared, state, command, zero)
+    rows, _ = step_rows(system, prepared, state, command, zero)
     lam, x = multipliers(system, rows, v1)
     return saddle.balance(system, rows, v1, lam, x)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from .._results import MLCP_RESULTS, STEP_RESULTS
@@ -128,6 +129,8 @@ def _settle(system: System, rows: Rows, attempt: Callable[[Array, Array], _Solve
     if not system.bearings:
         return found
 
+    which = np.array(system.bearings)
+
     def go_on(carry):
         _, _, change, k = carry
         return (change > _BEARING_TOLERANCE) & (k < _BEARING_PASSES)
@@ -135,7 +138,7 @@ def _settle(system: System, rows: Rows, attempt: Callable[[Array, Array], _Solve
     def body(carry):
         found, force, _, k = carry
         now = saddle.forces(system, rows, found.lam)
-        change = jnp.max(jnp.abs(now - force)) / jnp.maximum(jnp.max(now), jnp.finfo(now.dtype).tiny)
+        change = jnp.max(jnp.abs(now - force)[which]) / jnp.maximum(jnp.max(now[which]), jnp.finfo(now.dtype).tiny)
         again = attempt(now, found.x)
         return again._replace(pivots=found.pivots + again.pivots), now, change, k + 1
 
@@ -228,26 +231,28 @@ def step_rows(
     state: State,
     command: Float[Array, " motors"],
     impulse: Float[Array, "bodies 6"],
-    solver: Solver | None = None,
-) -> Rows:
+) -> tuple[Rows, MLCP_RESULTS]:
     """The rows of a step: after the impacts on its stops, which leave the velocities that the step starts from.
 
     A stop that was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
+    Impacts are solved by the default solver, whatever solves the step: a replayed step has to find them, too.
     """
+    solved = MLCP_RESULTS.successful
     if not system.bounces:
-        return assemble(system, prepared, state, command, impulse)
+        return assemble(system, prepared, state, command, impulse), solved
     v = velocity(state)
     hits = impacts.rows(system, prepared, state, assemble(system, prepared, state, command, jnp.zeros_like(v)))
     guess = jnp.zeros(len(system.boxes), dtype=v.dtype)
 
-    def bounce() -> Array:
-        return solve_rows(system, solver or default_solver(system), hits.rows, guess)[0]
+    def bounce() -> tuple[Array, MLCP_RESULTS]:
+        after, _, _, (result, _) = solve_rows(system, default_solver(system), hits.rows, guess)
+        return after, result
 
-    v = jax.lax.cond(jnp.any(hits.hit), bounce, lambda: v)
+    v, result = jax.lax.cond(jnp.any(hits.hit), bounce, lambda: (v, solved))
     after = eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
     rows = assemble(system, prepared, after, command, impulse)
     rate = take(axes.rates(system, rows.b_A, rows.b_B, v), system.box_axes)
-    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hits.hit, -rate, rows.box.offset))
+    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hits.hit, -rate, rows.box.offset)), result
 
 
 def step(
@@ -277,10 +282,11 @@ def step(
         impulse = jnp.zeros((system.num_bodies, 6), dtype=state.r.dtype)
     if guess is None:
         guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
-    rows = step_rows(system, prepared, state, command, impulse, solver)
+    rows, impact_result = step_rows(system, prepared, state, command, impulse)
     v, lam, x, (mlcp_result, pivots) = solve_rows(
         system, solver or default_solver(system), rows, jax.lax.stop_gradient(guess)
     )
+    mlcp_result = MLCP_RESULTS.where(impact_result == MLCP_RESULTS.successful, mlcp_result, impact_result)
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
     return advance(system, prepared, state, rows, v), StepInfo(

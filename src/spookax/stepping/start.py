@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, prepare
-from ..constraints.assemble import Violations, axis_motion, velocity, violations
+from ..constraints.assemble import Violations, axis_motion, mass_matrix, velocity, violations
 from ..math import rotation, small
 from ..math.product import matvec
 from ..system import Params, State, System
@@ -274,14 +274,7 @@ def _projection_rows(
             jnp.full((others, system.width), jnp.mean(1 / params.mass)),
         ]
     )
-    eye = jnp.eye(3, dtype=params.mass.dtype)
-    D = jnp.concatenate(
-        [
-            jnp.concatenate([params.mass[:, None, None] * eye, jnp.zeros_like(prepared.J)], axis=-1),
-            jnp.concatenate([jnp.zeros_like(prepared.J), prepared.J], axis=-1),
-        ],
-        axis=-2,
-    )
+    D = mass_matrix(params, prepared.J)
     na = len(system.axes)
     rows = Rows(
         D=D,
