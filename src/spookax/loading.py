@@ -14,7 +14,6 @@ from .constraints import axes, frames
 from .constraints.assemble import axis_motion, joint_rows, velocity
 from .scene import Scene, SceneError, read_scene
 from .scene.explain import Finding, Loc
-from .scene.kinds import KINDS
 from .scene.located import Located, load_located
 from .stepping import state_from_joints
 from .stepping.start import assembly_error
@@ -104,7 +103,7 @@ def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Ite
         loop = _loop(system, closing)
         apart = {"m": 0.0, "rad": 0.0}
         for j in loop:
-            is_length = np.array(KINDS[system.joints[j].type].lengths, dtype=bool)
+            is_length = np.array(system.joints[j].kind.lengths, dtype=bool)
             gap = gaps[j][: is_length.size]
             for unit, part in (("m", gap[is_length]), ("rad", gap[~is_length])):
                 # a NaN counts as open

@@ -13,18 +13,35 @@ import numpy as np
 from spookax._results import STEP_RESULTS
 from spookax.constraints import prepare
 from spookax.scene import Scene
-from spookax.scene.kinds import KINDS, free_axes
+from spookax.scene.kinds import KINDS, free_axes, kind_of
 from spookax.scene.model import Regularisation
 from spookax.stepping import Trajectory, half_kick_back, rollout, state_from_joints, step
 from spookax.system import Params, State, System, build
 
 STEPS = 2400
-JOINT_TYPES = tuple(KINDS)  # every joint: a new one is tested by being there
-AXES = {path: kind for path, kind, _ in free_axes({kind: kind for kind in KINDS})}  # axis of `pairs` -> type
-REGULAR = tuple(kind for kind in KINDS if kind != "line")  # with axes that have a direction at zero: those of `rack`
-NAMES = tuple(name for name, kind in AXES.items() if kind in REGULAR)  # axes of `rack`
-NEEDED = {"distance": {"length": 0.4}, "screw": {"pitch": 0.3}}  # keys that a type cannot do without
-PULLS = {"line": {"spring": {"stiffness": 20.0, "rest": 0.5}}}  # of types without rows: what they do in `pairs`
+NEEDED = {  # keys that a type cannot do without
+    "distance": {"length": 0.4},
+    "screw": {"pitch": 0.3},
+    "rolling_sphere": {"radius": 0.2},
+    "rolling_disc": {"radius": 0.2},  # small enough that the one of `pairs` does not lie down
+}
+LOCKED = {  # generic joints: one of every number of turns, about other columns than those of the joints with a name
+    "generic_x_ry": ["y", "z", "rx", "rz"],
+    "generic_z_rx_rz": ["x", "y", "ry"],
+    "generic_ry_rz": ["x", "y", "z", "rx"],
+}
+JOINTS = {kind: {"type": kind} | NEEDED.get(kind, {}) for kind in KINDS}  # every joint: a new one is tested by being
+JOINTS |= {name: {"type": "generic", "locked": locked} for name, locked in LOCKED.items()}
+JOINT_TYPES = tuple(JOINTS)
+JOINT_KINDS = {name: kind for name, keys in JOINTS.items() if (kind := kind_of(keys))}
+AXES = {path: joint for path, joint, _ in free_axes(JOINT_KINDS)}  # axis of `pairs` -> joint
+# those of `rack`: their axes have a direction at zero and move one by one; generic ones move as they do (test_generic)
+REGULAR = tuple(joint for joint in JOINTS if joint != "line" and not joint.startswith(("generic", "rolling")))
+NAMES = tuple(name for name, joint in AXES.items() if joint in REGULAR)  # axes of `rack`
+PULLS = {  # of types without rows: what they do in `pairs`
+    "line": {"spring": {"stiffness": 20.0, "rest": 0.5}},
+    "generic": {"axes": {axis.name: {"spring": {"stiffness": 2.0, "rest": 0.2}} for axis in KINDS["generic"].axes}},
+}
 
 # XLA without its slow passes: a third of the time to compile, twice that to run, the same numbers to rounding.
 compiled = functools.partial(
@@ -112,18 +129,23 @@ def bench(
 J_RACK, M_RACK, PITCH = 0.2, 2.0, 3.0  # of every body of `rack` [kg m^2, kg]; of its screw [m]
 
 
+def acted_on(joint: str, along: dict | None) -> dict:
+    """Keys that let the same act along all axes of a joint, as far as its type takes it."""
+    kind, along = JOINT_KINDS[joint], along or {}
+    if kind.isotropic:
+        return {key: value for key, value in along.items() if key in kind.all_keys}
+    names = [axis.name for axis in kind.axes]
+    named = {name: along for name in names if name}
+    return (along if "" in names else {}) | ({"axes": named} if named else {})
+
+
 def rack(step: float = 0.005, *, along=None, **options) -> tuple[System, Params]:
     """Every joint of `REGULAR` between the world and a body of its own, without gravity, a motor on every axis.
 
     `along`: friction, spring and armature of every axis.
     """
-    joints: dict[str, dict] = {}
-    for kind in REGULAR:
-        names = [axis.name for axis in KINDS[kind].axes]
-        joints[kind] = NEEDED.get(kind, {}) | {"type": kind, "child": f"{kind}_body"}
-        joints[kind] |= {"pitch": PITCH} if kind == "screw" else {}
-        joints[kind] |= (along or {}) if "" in names else {}
-        joints[kind] |= {"axes": {name: along or {} for name in names if name}} if any(names) else {}
+    joints = {name: JOINTS[name] | {"child": f"{name}_body"} | acted_on(name, along) for name in REGULAR}
+    joints["screw"] |= {"pitch": PITCH}
     return mechanism(
         step,
         (0, 0, 0),
@@ -209,17 +231,16 @@ def pairs(step: float = 0.005, gravity=(0, 0, 0)) -> tuple[System, Params]:
             "inertia": {"xx": 0.02, "yy": 0.03, "zz": 0.025, "xy": 0.002, "xz": -0.001, "yz": 0.003},
         }
         bodies[f"{kind}_b"] = {"mass": 0.7, "com": (0, 0, 0.1), "inertia": (0.01, 0.02, 0.015)}
-        joints[kind] = NEEDED.get(kind, {}) | PULLS.get(kind, {})
+        joints[kind] = JOINTS[kind] | PULLS.get(kind, {})
         joints[kind] |= {
-            "type": kind,
             "parent": f"{kind}_a",
             "child": f"{kind}_b",
             "at": (0.2, 0.1, 0.3),
             "child_at": (-0.1, 0.05, -0.2),
             "rotation": (0.3, -0.4, 0.5),
         }
-        joints[kind] |= {"axis": (1, 2, -0.5)} if "axis" in KINDS[kind].keys else {}
-        joints[kind] |= {"x_axis": (2, -1, 0)} if "x_axis" in KINDS[kind].keys else {}
+        joints[kind] |= {"axis": (1, 2, -0.5)} if "axis" in JOINT_KINDS[kind].keys else {}
+        joints[kind] |= {"x_axis": (2, -1, 0)} if "x_axis" in JOINT_KINDS[kind].keys else {}
     return mechanism(step, gravity, bodies=bodies, joints=joints)
 
 

@@ -5,7 +5,7 @@ Each joint holds a ball-like body of its own; the axes of a joint are driven in 
 
 import numpy as np
 import pytest
-from engine.mechanisms import FREE, NAMES, PITCH, U, driven, inertia, moved, place, rack, simulate, turns
+from engine.mechanisms import FREE, NAMES, PITCH, U, driven, inertia, mechanism, moved, place, rack, simulate, turns
 
 
 @pytest.mark.parametrize("rotor", [0.0, 0.3])
@@ -80,7 +80,7 @@ def test_positions_and_rates_are_those_given():
     system, params = rack()
     given = {}
     for name in FREE:
-        reach = 9.0 if system.axes[system.axis_of(name)].kind != "slide" else 1.0
+        reach = 9.0 if system.axes[system.axis_of(name)].kind in ("turn", "first", "second") else 1.0
         given[name] = {"position": float(rng.uniform(-reach, reach)), "rate": float(rng.normal())}
     trajectory = simulate(system, params, place(system, params, given))
     for name, value in given.items():
@@ -89,3 +89,35 @@ def test_positions_and_rates_are_those_given():
         assert rate[0] == pytest.approx(value["rate"], rel=1e-3), name
     slide, screw = trajectory.joint("screw.slide"), trajectory.joint("screw")
     np.testing.assert_allclose(slide[0], PITCH / (2 * np.pi) * screw[0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("rotor", [0.0, 1.5])
+def test_a_rotor_is_not_thrown_outwards(rotor):
+    """A bead on a rod that turns at w: (m + J_r) x'' = m w^2 x, because the drive's rotor does not go round with it."""
+    w, m, x_0 = 3.0, 2.0, 0.1
+    errors = []
+    for h in (0.002, 0.001):
+        system, params = mechanism(
+            h,
+            (0, 0, 0),
+            bodies={
+                "rod": {"mass": 1.0, "inertia": (1e6, 1e6, 1e6)},
+                "bead": {"mass": m, "inertia": (1e-3, 1e-3, 1e-3)},
+            },
+            joints={
+                "shaft": {"type": "hinge", "child": "rod"},
+                "along": {
+                    "type": "prismatic",
+                    "parent": "rod",
+                    "child": "bead",
+                    "axis": (1, 0, 0),
+                    "armature": rotor,
+                },
+            },
+        )
+        trajectory = simulate(system, params, place(system, params, {"shaft": {"rate": w}, "along": x_0}))
+        end = round(0.8 / h)
+        expected = x_0 * np.cosh(w * np.sqrt(m / (m + rotor)) * trajectory.time[:end])
+        errors.append(np.abs(trajectory.joint("along")[0][:end] - expected).max() / expected[-1])
+    assert errors[0] < 4e-3
+    assert errors[0] / errors[1] > (1.9 if rotor else 3.7)

@@ -3,11 +3,12 @@
 Nothing here sets anything but the mechanism.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine.mechanisms import DOWN, NAMES, U, compiled, mechanism, rack
+from engine.mechanisms import DOWN, JOINT_TYPES, NAMES, U, compiled, mechanism, pairs, rack
 
 from spookax.stepping import BlockPivoting, rollout, state_from_joints
 from spookax.system import locate
@@ -104,6 +105,33 @@ def test_masses_five_decades_apart():
         return angle[-1] + place[-1, 1, 0]
 
     gradient_matches(loss, np.array([0.5, 0.1, -0.5]), tolerance=1e-5)
+
+
+@pytest.mark.slow
+def test_gradients_of_every_joint():
+    """Two tumbling bodies on each type of joint: by how both start, by masses, and by an inertia, all at once."""
+    system, params = pairs()
+    rng = np.random.default_rng(8)
+    follow = ("screw.slide", "rolling_disc.x", "rolling_disc.r", "rolling_sphere.r")  # other axes of their joints
+    moving = {
+        axis.name: {"position": 0.1, "rate": rng.normal()} for axis in system.axes if not axis.name.startswith(follow)
+    }
+    moving["line"] = {"position": 0.5, "rate": 1.0}
+    twists = rng.normal(size=(2, system.num_bodies // 2, 3))
+    weights = rng.normal(size=(system.num_bodies, 3))
+
+    def loss(x):
+        start = {name: {**value, "rate": value["rate"] * x[0]} for name, value in moving.items()}
+        bodies = {
+            f"{joint}_a": {"velocity": x[1] * v, "angular_velocity": x[2] * w, "rotation": x[3] * v}
+            for joint, v, w in zip(JOINT_TYPES, *twists, strict=True)
+        }
+        changed = eqx.tree_at(lambda p: (p.mass, p.inertia), params, (x[4] * params.mass, x[5] * params.inertia))
+        state = state_from_joints(system, changed, start, bodies)
+        end = rollout(system, changed, state, jnp.zeros((60, 0)), throw=False)
+        return jnp.sum(weights * end.v[-2]) + jnp.sum(weights * end.w[-2])
+
+    gradient_matches(loss, np.ones(6))
 
 
 LIMIT = 0.2

@@ -1,6 +1,7 @@
 """Jacobians of every joint and every axis against central differences of box-plus."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from engine.mechanisms import AXES, JOINT_TYPES, compiled, pairs, place
 from spookax.constraints import axes, frames, prepare
 from spookax.constraints.assemble import joint_rows
 from spookax.math import rotation
+from spookax.scene.kinds import COORDINATES, generic
 from spookax.system import State
 
 SYSTEM, PARAMS = pairs()
@@ -43,7 +45,7 @@ def differences():
     kept = [assembled(rng) for _ in range(POSES)]
     r = np.concatenate([r, np.stack([s.r for s in kept])])
     e = np.concatenate([e, np.stack([s.e for s in kept])])
-    _, _, jacobians, b = read(SYSTEM, PARAMS, r, e, np.zeros((2 * POSES, nb, 6)))
+    _, values, jacobians, b = read(SYSTEM, PARAMS, r, e, np.zeros((2 * POSES, nb, 6)))
     gaps, coordinates = [], []
     for direction in np.eye(6):
         change = []
@@ -56,12 +58,13 @@ def differences():
         (ahead_a, ahead_b, back_a, back_b) = change
         gaps.append([(x[0] - y[0]) / (2 * STEP) for x, y in ((ahead_a, back_a), (ahead_b, back_b))])
         coordinates.append([(x[1] - y[1]) / (2 * STEP) for x, y in ((ahead_a, back_a), (ahead_b, back_b))])
-    return jacobians, b, gaps, coordinates
+    return jacobians, b, values, gaps, coordinates
 
 
 def assembled(rng) -> State:
     """Random joint coordinates and poses of the free bodies."""
-    joints = {name: rng.uniform(-2, 2) for name in AXES if name != "screw.slide"}
+    joints = {axis.name: rng.uniform(-1, 1) * (1 if axis.kind == "cardan" else 2) for axis in SYSTEM.axes}
+    del joints["screw.slide"]
     joints["line"] = abs(joints["line"]) + 0.5
     bodies = {f"{kind}_a": {"position": rng.normal(size=3), "rotation": rng.normal(size=3)} for kind in JOINT_TYPES}
     return place(SYSTEM, PARAMS, joints, bodies)
@@ -69,18 +72,42 @@ def assembled(rng) -> State:
 
 @pytest.mark.parametrize("kind", JOINT_TYPES)
 def test_joint_jacobian(kind, differences):
-    jacobians, _, gaps, _ = differences
+    jacobians, _, _, gaps, _ = differences
     j = SYSTEM.joint_index(kind)
     edges = {0: SYSTEM.edges.index((j, SYSTEM.joints[j].parent)), 1: SYSTEM.edges.index((j, SYSTEM.joints[j].child))}
     for side, edge in edges.items():
         numeric = np.stack([np.asarray(gaps[k][side][:, j]) for k in range(6)], axis=-1)
-        np.testing.assert_allclose(jacobians[:, edge], numeric, rtol=0, atol=1e-8)
+        binding = SYSTEM.holonomic[j]  # what rolls does not slip, too, and that is the derivative of nothing
+        np.testing.assert_allclose(jacobians[:, edge, binding], numeric[:, binding], rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", AXES)
+SPINS = [axis.name for axis in SYSTEM.axes if axis.kind == "spin"]
+
+
+@pytest.mark.parametrize("name", [name for name in AXES if name not in SPINS])
 def test_rate_row(name, differences):
-    _, b, _, coordinates = differences
+    _, b, _, _, coordinates = differences
     i = SYSTEM.axis_of(name)
     for side in (0, 1):
         numeric = np.stack([np.asarray(coordinates[k][side][:, i]) for k in range(6)], axis=-1)
         np.testing.assert_allclose(b[side][POSES:, i], numeric[POSES:], rtol=0, atol=1e-8)
+
+
+def test_the_rates_of_a_ball_are_those_of_its_rotation_along_it(differences):
+    """theta . rates = d/dt |theta|^2 / 2: what a spring k theta takes is what it stores."""
+    _, b, values, _, coordinates = differences
+    index = [SYSTEM.axis_of(name) for name in SPINS]
+    theta = np.asarray(values)[POSES:, index]
+    for side in (0, 1):
+        numeric = np.stack([np.asarray(coordinates[k][side])[:, index] for k in range(6)], axis=-1)
+        told = np.einsum("pa,pad->pd", theta, np.asarray(b[side])[POSES:, index])
+        np.testing.assert_allclose(told, np.einsum("pa,pad->pd", theta, numeric[POSES:]), rtol=0, atol=1e-8)
+
+
+def test_every_generic_joint_has_six_rows_and_axes():
+    """Whatever is locked; and its name says which are free."""
+    for locked in itertools.chain.from_iterable(itertools.combinations(COORDINATES, n) for n in range(7)):
+        kind = generic(locked)
+        assert len(kind.lengths) == len(locked)
+        assert {axis.name for axis in kind.axes} == set(COORDINATES) - set(locked)
+        assert all(row < len(locked) and kind.lengths[row] for axis in kind.axes for row in axis.bearing)

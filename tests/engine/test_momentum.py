@@ -23,7 +23,7 @@ from engine.mechanisms import (
 
 from spookax.math import rotation
 
-STEP_SIZES = (0.01, 0.005)
+STEP_SIZES = (0.005, 0.0025)
 DURATION = 2.0
 
 

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine.mechanisms import JOINT_TYPES, NEEDED, compiled, inertia_matrices
+from engine.mechanisms import JOINT_KINDS, JOINT_TYPES, JOINTS, acted_on, compiled, inertia_matrices
 
 from spookax.scene import Scene
-from spookax.scene.kinds import KINDS
 from spookax.stepping import rollout, state_from_joints
 from spookax.system import build
 
@@ -49,16 +48,11 @@ def scene(rng, links):
             "inertia": tuple((np.sum(square) - square).tolist()),
         }
     for parent, child, kind in links:
-        names = [axis.name for axis in KINDS[kind].axes]
-        joint = NEEDED.get(kind, {}) | {"type": kind, "parent": f"b{parent}", "child": f"b{child}"}
+        joint = JOINTS[kind] | {"parent": f"b{parent}", "child": f"b{child}"}
         joint |= {key: tuple(rng.uniform(-0.3, 0.3, 3).tolist()) for key in ("at", "child_at", "rotation")}
-        if "axis" in KINDS[kind].keys and "x_axis" not in KINDS[kind].keys:
+        if "axis" in JOINT_KINDS[kind].keys and "x_axis" not in JOINT_KINDS[kind].keys:
             joint["axis"] = tuple(rng.normal(size=3).tolist())
-        if "" in names:
-            joint |= along(rng)
-        if any(names):
-            joint["axes"] = {name: along(rng) for name in names if name}
-        joints[f"j{child}"] = joint
+        joints[f"j{child}"] = joint | acted_on(kind, along(rng))
     return Scene(spookax=1, step=H, gravity=(0, 0, 0), bodies=bodies, joints=joints)
 
 

@@ -97,6 +97,24 @@ UNIVERSAL = """<worldbody>
   </body>
 </worldbody>
 """
+HIPS = """<worldbody>
+  <body name="pelvis" pos="0.1 0 0.3" quat="0.8 0.1 0.2 0.3">
+    <joint name="along" type="slide" axis="0.6 0 0.8" stiffness="30" damping="0.5"/>
+    <joint name="across" type="slide" axis="0 1 0" stiffness="20" springref="0.05"/>
+    <geom type="box" size="0.05 0.1 0.04" pos="0.02 0 0"/>
+    <body name="thigh" pos="0 0.1 -0.1" quat="0.9 0.3 0 0.1">
+      <joint name="twist" axis="0 0 1" pos="0.01 0 0.02" damping="1e-2" ref="0.2"/>
+      <joint name="flex" axis="1 0 0" pos="0.01 0 0.02" stiffness="0.5" springref="-0.3"/>
+      <joint name="lift" axis="0 1 0" pos="0.01 0 0.02" ref="0.1"/>
+      <geom type="box" size="0.03 0.02 0.1" pos="0.02 0 -0.1"/>
+      <body name="shin" pos="0 0 -0.2" quat="0.9 0 0.3 0">
+        <joint name="knee" type="ball" pos="0.01 0 0" damping="2e-2" stiffness="0.4"/>
+        <geom type="box" size="0.02 0.03 0.1" pos="0.02 0 -0.1"/>
+      </body>
+    </body>
+  </body>
+</worldbody>
+"""
 GEAR = """<worldbody>
   <body name="wheel"><joint name="a" axis="0 1 0" ref="0.1"/>
     <geom type="box" size="0.1 0.02 0.05" pos="0.05 0 0"/></body>
@@ -119,12 +137,13 @@ MODELS = {
     "planar": PLANAR,
     "ball": BALL,
     "universal": UNIVERSAL,
+    "hips": HIPS,
     "gear": GEAR,
     "glued": GLUED,
 }
 
 
-TREES = ("double", "furuta", "planar", "ball", "universal", "glued")
+TREES = ("double", "furuta", "planar", "ball", "universal", "hips", "glued")
 LOOPS = ("four_bar", "gear")
 
 

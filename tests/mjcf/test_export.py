@@ -98,7 +98,11 @@ KINDS = {
         {".x": (0.1, 0.2), ".y": (-0.1, 0.1), ".turn": (0.4, 1.0)},
     ),
     "inline": ({"axis": (1, 2, 2), **ALONG}, {"": (0.04, 0.5)}),
-    "ball": ({}, {}),
+    "ball": ({"friction": {"viscous": 0.01}, "spring": {"stiffness": 2.0}, "armature": 1e-3}, {}),
+    "generic": (
+        {"axis": (0, 0, 1), "x_axis": (0.6, 0.8, 0), "locked": ["y"], "axes": dict.fromkeys(("x", "rx", "rz"), ALONG)},
+        {".x": (0.1, 0.2), ".rx": (-0.1, 0.1), ".ry": (0.4, 1.0), ".rz": (0.2, 0.3)},
+    ),
     "fixed": ({}, {}),
 }
 

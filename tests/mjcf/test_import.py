@@ -34,7 +34,7 @@ def test_masses_and_inertias_are_those_of_mujoco(tmp_path):
     moving = [b for b in range(1, model.nbody) if weld[b] == b]
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
-    assert len(scene.bodies) == len(moving) == 18
+    assert len(scene.bodies) == len(moving) == 21
     for b, body in zip(moving, scene.bodies.values(), strict=True):
         parts = np.flatnonzero(weld == b)
         mass = model.body_mass[parts]
@@ -72,7 +72,22 @@ def test_numbers_along_a_joint(tmp_path):
 @pytest.mark.parametrize(
     ("inner", "kind", "axes"),
     [
-        ('<joint name="p" type="ball"/>', "ball", []),
+        ('<joint name="p" type="ball"/>', "ball", ["p.rx", "p.ry", "p.rz"]),
+        (
+            '<joint name="z"/><joint name="x" axis="1 0 0"/><joint name="y" axis="0 1 0"/>',
+            "generic",
+            ["z-x-y.rx", "z-x-y.ry", "z-x-y.rz"],
+        ),
+        (
+            '<joint name="p" type="slide"/><joint name="q" type="slide" axis="1 0 0"/>',
+            "generic",
+            *[["p-q.x", "p-q.z"]],
+        ),
+        (
+            '<joint name="p" type="slide"/><joint name="q" axis="1 0 0"/>',
+            "generic",
+            *[["p-q.x", "p-q.rz"]],
+        ),
         ('<joint name="p" type="slide"/>', "prismatic", ["p"]),
         ('<joint name="p"/><joint name="q" axis="0 1 0"/>', "universal", ["p-q.first", "p-q.second"]),
         ('<joint name="p"/><joint name="q" type="slide"/>', "cylindrical", ["p-q.turn", "p-q.slide"]),
@@ -90,6 +105,13 @@ def test_joints_of_one_body_become_one_joint(inner, kind, axes, tmp_path):
     (joint,) = scene.joints.values()
     assert joint.type == kind
     assert list(scene.free_axes()) == axes
+
+
+def test_what_acts_on_a_ball_joint(tmp_path):
+    keys = 'damping="0.2" frictionloss="0.3" armature="0.4" stiffness="0.5"'
+    joint = load(tmp_path, joints(f'<joint name="j" type="ball" {keys}/>')).joints["j"]
+    assert (joint.friction.viscous, joint.friction.coulomb, joint.armature) == (0.2, 0.3, 0.4)
+    assert joint.spring.stiffness == 0.5
 
 
 @pytest.mark.parametrize(
@@ -220,12 +242,11 @@ TENDON = '<tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>'
 UNSAID = [
     (joints('<joint/><joint axis="1 0 1"/>'), "body 'a'", "joints (hinge, hinge)"),
     (joints('<joint/><joint axis="1 0 0" pos="0 1 0"/>'), "body 'a'", "held fast"),
-    (joints('<joint/><joint axis="1 0 0"/><joint axis="0 1 0"/>'), "body 'a'", "a ball joint stands for them"),
-    (joints('<joint type="slide"/><joint type="slide" axis="1 0 0"/>'), "body 'a'", "(slide, slide)"),
-    (joints('<joint name="j" type="ball" damping="1"/>'), "joint 'j'", "takes no `damping`"),
-    (joints('<joint name="j" type="ball" frictionloss="1"/>'), "joint 'j'", "takes no `frictionloss`"),
-    (joints('<joint name="j" type="ball" armature="1"/>'), "joint 'j'", "takes no `armature`"),
-    (joints('<joint name="j" type="ball" stiffness="1"/>'), "joint 'j'", "takes no `stiffness`"),
+    (joints('<joint/><joint axis="0 1 0"/><joint axis="1 0 0"/>'), "body 'a'", "a ball joint stands for them"),
+    (joints('<joint/><joint axis="1 0 0" ref="20"/><joint axis="0 1 0"/>'), "body 'a'", "a ball joint stands"),
+    (joints('<joint type="slide"/><joint type="slide" axis="1 0 1"/>'), "body 'a'", "(slide, slide)"),
+    (joints('<joint axis="1 0 0"/><joint type="slide"/>'), "body 'a'", "(hinge, slide)"),
+    (joints('<joint type="slide"/><joint name="j" type="ball" damping="1"/>'), "joint 'j'", "takes no `damping`"),
     (joints('<joint name="j" type="ball" range="0 1" limited="true"/>'), "joint 'j'", "takes no `range`"),
     (joints('<joint name="j" type="free" damping="1"/>'), "joint 'j'", "a free body takes no `damping`"),
     (joints('<joint name="j" stiffness="1 2"/>'), "joint 'j'", "not linear"),

@@ -40,6 +40,9 @@ def test_the_paths_that_studies_use():
         "joints.slide.spring.rest": (0.0, "m"),
         "joints.slide.armature": (0.0, "kg"),
         "joints.wrist.at.x": (0.0, "m"),
+        "joints.wrist.friction.viscous": (0.05, "N m s/rad"),
+        "joints.mount.axes.rz.armature": (0.02, "kg m^2"),
+        "joints.wheel.radius": (0.04, "m"),
         "motors.drive.gain": (0.02, "N m/V"),
         "motors.drive.back_emf": (8e-4, "N m s/rad"),
         "motors.push.gain": (35.0, "N/u"),
@@ -57,7 +60,8 @@ def test_the_paths_that_studies_use():
 @pytest.mark.parametrize(
     "path",
     [
-        *["step", "regularisation.v_creep", "joints.shoulder.axis.x", "joints.wrist.friction.viscous"],
+        *["step", "regularisation.v_creep", "joints.shoulder.axis.x", "joints.weld.friction.viscous"],
+        *["joints.wrist.spring.rest", "joints.wrist.axes.rx.friction.viscous"],
         *["sensors.encoder.sd", "motors.push.back_emf", "initial.shoulder.position", "bodies.arm", "tilt.z"],
     ],
 )

@@ -63,7 +63,7 @@ def test_every_key_arrives_where_it_belongs():
     assert (shoulder.relative_compliance, shoulder.relaxation_steps) == (1e-7, 1)
     assert [joint.type for joint in scene.joints.values()] == [
         *("hinge", "prismatic", "ball", "fixed"),
-        *("cylindrical", "universal", "screw", "distance"),
+        *("cylindrical", "universal", "screw", "distance", "generic", "rolling_disc"),
     ]
     shaft, gear = scene.joints["shaft"], scene.couplings["gear"]
     assert (shaft.axes["slide"].friction.viscous, shaft.axes["slide"].armature, shaft.axes["turn"].armature) == (
@@ -71,6 +71,8 @@ def test_every_key_arrives_where_it_belongs():
         0.01,
         0,
     )
+    assert [axis.name for axis in scene.joints["mount"].kind.axes] == ["y", "rx", "rz"]
+    assert (scene.joints["wheel"].radius, scene.joints["mount"].axes["rz"].armature) == (0.04, 0.02)
     assert (scene.joints["jack"].pitch, scene.joints["rod"].length) == (-0.02, 0.7)
     assert scene.joints["knuckle"].x_axis == (0, 1, 0)
     assert (gear.driver, gear.driven, gear.ratio, gear.offset) == ("shoulder", "shaft.turn", -2.5, 0.1)
@@ -114,7 +116,7 @@ def test_density_and_shapes_give_mass_com_and_inertia(tmp_path):
 
 # (lines under the sections of a scene, line, path, message, cure)
 BODY = "spookax: 1\nbodies:\n  a: {mass: 1, inertia: [1, 1, 1]}\n  b: {mass: 1, inertia: [1, 1, 1]}\n"
-JOINTS = BODY + "joints:\n  h: {type: hinge, child: a}\n  s: {type: ball, parent: a, child: b}\n"
+JOINTS = BODY + "joints:\n  h: {type: hinge, child: a}\n  s: {type: fixed, parent: a, child: b}\n"
 KINDS = BODY + "joints:\n"
 DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
 
@@ -190,11 +192,11 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
             *(9, "joints.j.child", "connects body 'a' to itself", "two different"),
         ),
         (
-            BODY + "joints:\n  j: {type: ball, child: a, friction: {viscous: 1}}\n",
-            *(6, "joints.j.friction", "a ball joint takes no `friction`", "hinge, prismatic"),
+            BODY + "joints:\n  j: {type: fixed, child: a, friction: {viscous: 1}}\n",
+            *(6, "joints.j.friction", "a fixed joint takes no `friction`", "hinge, prismatic"),
         ),
         (JOINTS + "motors:\n  m: {type: torque, joint: hh}\n", 9, "motors.m.joint", "no joint 'hh'", "`h`"),
-        (JOINTS + "motors:\n  m: {type: torque, joint: s}\n", 9, "motors.m.joint", "ball joint", "hinge"),
+        (JOINTS + "motors:\n  m: {type: torque, joint: s}\n", 9, "motors.m.joint", "fixed joint", "hinge"),
         (
             JOINTS + "motors:\n  m: {type: dc, joint: h, gain: 1}\n",
             *(9, "motors.m.back_emf", "is missing", "torque_constant"),
@@ -215,10 +217,10 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
             JOINTS + "motors:\n  m:\n    type: torque\n    joint: h\n    cogging: [{order: 8}, {order: 8.0, cos: 1}]\n",
             *(12, "motors.m.cogging[1].order", "order 8 is given twice", "another order"),
         ),
-        (JOINTS + "sensors:\n  e: {type: joint_rate, joint: s}\n", 9, "sensors.e.joint", "ball", "hinge"),
+        (JOINTS + "sensors:\n  e: {type: joint_rate, joint: s}\n", 9, "sensors.e.joint", "fixed", "hinge"),
         (JOINTS + "sensors:\n  e: {type: body_pose, body: q}\n", 9, "sensors.e.body", "no body", "`a`, `b`"),
         (JOINTS + "initial:\n  q: {position: 1}\n", 9, "initial.q", "no joint 'q'", "`h`"),
-        (JOINTS + "initial:\n  s: {position: 1}\n", 9, "initial.s", "a ball joint", "with an axis"),
+        (JOINTS + "initial:\n  s: {position: 1}\n", 9, "initial.s", "a fixed joint", "with an axis"),
         (JOINTS + "initial:\n  h.turn: {position: 1}\n", 9, "initial.h.turn", "is a hinge joint", "`h`"),
         (KINDS + "  d: {type: distance, child: a}\n", 6, "joints.d.length", "is missing", "Add `length"),
         (KINDS + "  d: {type: hinge, child: a, pitch: 1}\n", 6, "joints.d.pitch", "takes no `pitch`", "type screw"),
@@ -242,7 +244,27 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
             JOINTS + "couplings:\n  g: {driver: h, driven: k, ratio: 2}\n",
             *(9, "couplings.g.driven", "no joint 'k'", "`h`"),
         ),
-        (JOINTS + "initial:\n  s: {position: 1}\n", 9, "initial.s", "is a ball joint", "hinge"),
+        (KINDS + "  j: {type: ball, child: a}\ninitial:\n  j: {position: 1}\n", 8, "initial.j", "ball joint", "`j.rx`"),
+        (
+            KINDS + "  j: {type: ball, child: a, spring: {rest: 1}}\n",
+            *(6, "joints.j.spring.rest", "must be 0 for a direction", "`generic` joint"),
+        ),
+        (
+            KINDS + "  j: {type: rolling_sphere, radius: 1, child: a, axes: {rx: {limits: {lower: 0}}}}\n",
+            *(6, "joints.j.axes.rx.limits", "has no angle", "`generic` joint"),
+        ),
+        (
+            KINDS + "  h: {type: hinge, child: b}\n  j: {type: ball, child: a}\n"
+            "couplings:\n  g: {driver: h, driven: j.rx, ratio: 2}\n",
+            *(9, "couplings.g.driven", "has no angle about one axis", "`generic` joint"),
+        ),
+        (KINDS + "  j: {type: rolling_disc, child: a}\n", 6, "joints.j.radius", "is missing", "Add `radius"),
+        (
+            KINDS + "  j: {type: generic, child: a, locked: [x], axes: {x: {}}}\n",
+            *(6, "joints.j.axes.x", "is locked", "in `locked`"),
+        ),
+        (KINDS + "  j: {type: generic, child: a, locked: [w]}\n", 6, "joints.j.locked[0]", "'w'", "x"),
+        (KINDS + "  j: {type: hinge, child: a, locked: [x]}\n", 6, "joints.j.locked", "no `locked`", "generic"),
         (JOINTS + "rows:\n  r: {ratio: 2}\n", 9, "rows.r.type", "is missing", "registered name"),
     ],
 )

@@ -25,7 +25,6 @@ from .._typing import Array, Float, Scalar
 from ..math import rotation
 from ..math.block_sparse import inverse, sums, take
 from ..math.product import matmul, matvec
-from ..scene.kinds import KINDS
 from ..system import Params, State, System
 from ..system.params import inertia_matrix
 from . import axes, boxes, custom, frames, gyro, joints
@@ -86,7 +85,7 @@ def prepare(system: System, params: Params) -> Prepared:
     length, angle = _mobilities(system, params, geometry, J)
     lengths = np.zeros((len(system.joints), system.width), dtype=bool)
     for j, joint in enumerate(system.joints):
-        lengths[j, : joint.num_rows] = KINDS[joint.type].lengths
+        lengths[j, : joint.num_rows] = joint.kind.lengths
     sigma = params.relative_compliance[:, None] * jnp.where(lengths, length[:, None], angle[:, None])
     sigma = jnp.where(system.filled[: len(system.joints)], sigma, 1.0)
     of_axes = [axis.joint for axis in system.axes]
@@ -195,8 +194,8 @@ def joint_rows(
     """Violation of every joint, and the Jacobians of its edges; rows that a joint does not have are zero."""
     parts: tuple[list[Array], ...] = ([], [], [])
     order: list[int] = []
-    for kind in dict.fromkeys(j.type for j in system.joints):
-        members = [i for i, j in enumerate(system.joints) if j.type == kind]
+    for kind in dict.fromkeys(j.kind for j in system.joints):
+        members = [i for i, j in enumerate(system.joints) if j.kind == kind]
         for part, found in zip(parts, joints.rows(kind, joints.take(kin.joints, tuple(members))), strict=True):
             missing = [(0, 0), (0, system.width - found.shape[1])] + [(0, 0)] * (found.ndim - 2)
             part.append(jnp.pad(found, missing))
@@ -210,7 +209,7 @@ def joint_rows(
 
 
 class Violations(NamedTuple):
-    """What every constraint node says at a pose. `gap`: g of holonomic nodes, `drive`: -gamma(t) of the others."""
+    """What every constraint node says at a pose. `gap`: g of holonomic rows, `drive`: -gamma(t) of the others."""
 
     gap: Float[Array, "nodes rows"]
     drive: Float[Array, "nodes rows"]
@@ -265,7 +264,7 @@ def assemble(
     v = velocity(state)
 
     b_A, b_B, rate, position = axis_motion(system, kin, state.near, v)
-    gap, drive, G = violations(system, params, kin, (b_A, b_B), position, state.time)
+    gap, _, G = violations(system, params, kin, (b_A, b_B), position, state.time)
     sigma, gamma = prepared.sigma, prepared.gamma
     others = len(system.node_rows) - len(system.joints)
     if others:
@@ -277,8 +276,8 @@ def assemble(
     if system.edges:
         speed = sums(matvec(G, take(v, [body for _, body in system.edges])), system.edges_of_node)
         a = gamma[:, None] * (4 / h * gap - speed)
-    if system.constraints:
-        a = jnp.where(system.holonomic[:, None], a, drive)
+        if not np.all(system.holonomic):
+            a = jnp.where(system.holonomic, a, _slip_ahead(system, prepared, state) - speed)
 
     free, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, prepared.J, h)
     D = mass_matrix(params, block)
@@ -291,9 +290,41 @@ def assemble(
             - h * params.stiffness * (position - params.rest)
             + (params.armature + spring - prepared.brake) * rate
         )
+        if any(axis.bends for axis in system.axes):
+            push = push - params.armature * _bend(system, prepared, state)
         kick = kick + scatter(system, b_A, b_B, push)
     box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position)
     return Rows(D, -(kick + impulse), prepared.kappa, b_A, b_B, G, sigma, a, box, position)
+
+
+def _slip_ahead(system: System, prepared: Prepared, state: State) -> Float[Array, "nodes rows"]:
+    """G v - gamma half a step ahead, at the present velocities: where the new ones belong (else a first-order error).
+
+    With that of the present, G v+ + (G_ahead - G) v - gamma_ahead = 0 is G_ahead v+ = gamma_ahead to second order, and
+    keeps one Jacobian for the rows and for their forces.
+    """
+    half, v = prepared.params.step / 2, velocity(state)
+    e = rotation.normalise(rotation.multiply(state.e, rotation.exp(half * state.w)))
+    kin = frames.kinematics(system, state.r + half * state.v, e, prepared.geometry)
+    b_A, b_B, _, position = axis_motion(system, kin, state.near, v)
+    _, drive, G = violations(system, prepared.params, kin, (b_A, b_B), position, state.time + half)
+    return drive + sums(matvec(G, take(v, [body for _, body in system.edges])), system.edges_of_node)
+
+
+def _bend(system: System, prepared: Prepared, state: State) -> Float[Array, " axes"]:
+    """What the rates change in a step because their rows do, the velocities kept: (d/dt b) v h, which rotors feel.
+
+    Those of an axis that simply turns do not change.
+    """
+    h, v = prepared.params.step, velocity(state)
+
+    def rates(time: Array) -> Array:
+        e = rotation.multiply(state.e, rotation.exp(time * state.w))
+        kin = frames.kinematics(system, state.r + time * state.v, e, prepared.geometry)
+        return axes.rates(system, *axes.rate_rows(system, kin), v)
+
+    _, change = jax.jvp(rates, (jnp.zeros_like(h),), (h,))
+    return jnp.where(np.array([axis.bends for axis in system.axes]), change, 0.0)
 
 
 def mass_matrix(params: Params, J: Float[Array, "bodies 3 3"]) -> Float[Array, "bodies 6 6"]:

@@ -1,8 +1,10 @@
 """The free coordinates of joints: value, rate row. Springs, friction, motors, couplings and sensors read them.
 
-Turns about n are read off the rotation between the joint frames, those of a universal joint off the direction of one
-side's axis in the other's frame (exact where the joint holds, and regular at every angle); slides are the distance of
-the joint points along a column of the parent's frame, lines the distance of the points.
+Single turns are read off the rotation between the joint frames, those of a joint with two off the direction of one
+side's axis in the other's frame (exact where the joint holds, and regular at every angle), three as Cardan angles
+(singular where the second is a right angle); slides are the distance of the joint points along a column of the parent's
+frame, lines the distance of the points. A ball joint has no angles: components of the rotation vector as positions and
+of the angular velocity as rates, which belong together as power and energy do: k theta along theta is a spring.
 """
 
 from collections.abc import Callable
@@ -14,61 +16,90 @@ import numpy as np
 from .._typing import Array, Float
 from ..math import rotation
 from ..math.block_sparse import take as take_rows
-from ..math.product import matvec
-from ..system import Params, System
+from ..math.product import matmul, matvec
+from ..system import Axis, Params, System
 from .frames import Kinematics
 from .joints import JointFrames, apart, take
 
-
-def _axis_frames(system: System, kin: Kinematics) -> JointFrames:
-    return take(kin.joints, tuple(axis.joint for axis in system.axes))
+_GIMBAL_LOCK = 0.01  # cosine of the second of three turns below which their rates stay bounded
 
 
-def _by_kind(system: System, values: dict[str, Callable[[], Array]]) -> Array:
-    """For every axis what its kind says; kinds that no axis has are not computed."""
-    present = [kind for kind in values if any(axis.kind == kind for axis in system.axes)]
-    out = values[present[0]]()
-    for kind in present[1:]:
-        pick = np.array([axis.kind == kind for axis in system.axes])
-        out = jnp.where(pick.reshape(-1, *(1,) * (out.ndim - 1)), values[kind](), out)
-    return out
+def _by_kind(
+    system: System, kin: Kinematics, of_kind: dict[str, Callable[[JointFrames, tuple[Axis, ...]], Array]]
+) -> Array:
+    """For every axis what its kind says, all of one kind at once."""
+    out: list[Array] = []
+    order: list[int] = []
+    for kind in dict.fromkeys(axis.kind for axis in system.axes):
+        members = [i for i, axis in enumerate(system.axes) if axis.kind == kind]
+        chosen = tuple(system.axes[i] for i in members)
+        out.append(of_kind[kind](take(kin.joints, tuple(axis.joint for axis in chosen)), chosen))
+        order += members
+    return out[0] if len(out) == 1 else take_rows(jnp.concatenate(out), [order.index(i) for i in range(len(order))])
 
 
-def _slide_columns(system: System, C: Float[Array, "axes 3 3"]) -> Float[Array, "axes 3"]:
-    """The column along which an axis slides."""
-    columns = np.array([axis.column for axis in system.axes])
-    return C[:, :, 2] if np.all(columns == 2) else C[np.arange(len(columns)), :, columns]
+def _column(C: Float[Array, "axes rows columns"], columns: list[int]) -> Float[Array, "axes rows"]:
+    """One column for every axis."""
+    same = all(column == columns[0] for column in columns)
+    return C[:, :, columns[0]] if same else C[np.arange(len(columns)), :, np.array(columns)]
+
+
+def _own(f: JointFrames, chosen: tuple[Axis, ...], side: str) -> Float[Array, "axes 3"]:
+    """The column of every axis in the parent's (`A`) or the child's (`B`) axes."""
+    return _column(f.C_A if side == "A" else f.C_B, [axis.column for axis in chosen])
+
+
+def _turn(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, " axes"]:
+    about = _column(f.rho[:, None, :], [1 + axis.column for axis in chosen])[:, 0]
+    return 2 * jnp.arctan2(about, f.rho[:, 0])
+
+
+def _slide(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, " axes"]:
+    return jnp.sum(f.d * matvec(f.R_A, _own(f, chosen, "A")), axis=1)
+
+
+def _first(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, " axes"]:
+    """Where the child's axis points in A's joint frame, about the parent's."""
+    i, k = (np.eye(3)[[getattr(axis, side) for axis in chosen]] for side in ("column", "other"))
+    k_B = _column(f.C_B, [axis.other for axis in chosen])
+    k_A = matvec(jnp.swapaxes(f.C_A, 1, 2), matvec(jnp.swapaxes(f.R_A, 1, 2), matvec(f.R_B, k_B)))
+    return jnp.arctan2(jnp.sum(k_A * np.cross(i, k), axis=1), jnp.sum(k_A * k, axis=1))
+
+
+def _second(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, " axes"]:
+    """Where the parent's axis points in B's joint frame, about the child's."""
+    k, i = (np.eye(3)[[getattr(axis, side) for axis in chosen]] for side in ("column", "other"))
+    i_A = _column(f.C_A, [axis.other for axis in chosen])
+    i_B = matvec(jnp.swapaxes(f.C_B, 1, 2), matvec(jnp.swapaxes(f.R_B, 1, 2), matvec(f.R_A, i_A)))
+    return jnp.arctan2(jnp.sum(i_B * np.cross(i, k), axis=1), jnp.sum(i_B * i, axis=1))
+
+
+def _cardan(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, " axes"]:
+    """Angles of R_x R_y R_z, the rotation between the joint frames."""
+    R = matmul(matmul(jnp.swapaxes(f.C_A, 1, 2), jnp.swapaxes(f.R_A, 1, 2)), matmul(f.R_B, f.C_B))
+    square = R[:, 0, 0] ** 2 + R[:, 0, 1] ** 2
+    cos = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    y = jnp.arctan2(R[:, 0, 2], cos)
+    angles = jnp.stack([jnp.arctan2(-R[:, 1, 2], R[:, 2, 2]), y, jnp.arctan2(-R[:, 0, 1], R[:, 0, 0])], axis=1)
+    return _column(angles[:, None, :], [axis.column for axis in chosen])[:, 0]
+
+
+def _spin(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, " axes"]:
+    return _column(rotation.log(f.rho)[:, None, :], [axis.column for axis in chosen])[:, 0]
 
 
 def wrapped(system: System, kin: Kinematics) -> Float[Array, " axes"]:
     """Angle in (-pi, pi] or displacement [rad or m] of every axis."""
-    f = _axis_frames(system, kin)
-
-    def turn() -> Array:
-        return 2 * jnp.arctan2(f.rho[:, 3], f.rho[:, 0])
-
-    def slide() -> Array:
-        return jnp.sum(f.d * matvec(f.R_A, _slide_columns(system, f.C_A)), axis=1)
-
-    def first() -> Array:  # u_B in A's joint frame
-        u_A = matvec(jnp.swapaxes(f.C_A, 1, 2), matvec(jnp.swapaxes(f.R_A, 1, 2), matvec(f.R_B, f.C_B[:, :, 0])))
-        return jnp.arctan2(u_A[:, 1], u_A[:, 0])
-
-    def second() -> Array:  # n_A in B's joint frame
-        n_B = matvec(jnp.swapaxes(f.C_B, 1, 2), matvec(jnp.swapaxes(f.R_B, 1, 2), matvec(f.R_A, f.C_A[:, :, 2])))
-        return jnp.arctan2(n_B[:, 1], n_B[:, 2])
-
-    return _by_kind(
-        system, {"turn": turn, "slide": slide, "first": first, "second": second, "distance": lambda: apart(f)[0]}
-    )
+    values = {"turn": _turn, "slide": _slide, "first": _first, "second": _second, "cardan": _cardan, "spin": _spin}
+    return _by_kind(system, kin, {**values, "distance": lambda f, _: apart(f)[0]})
 
 
 def coordinates(system: System, kin: Kinematics, near: Float[Array, " axes"]) -> Float[Array, " axes"]:
     """Unwrapped coordinate of every axis [rad or m]: the turn nearest to `near`, which carries no derivative."""
     value, turn = wrapped(system, kin), 2 * jnp.pi
-    rotational = np.array([axis.rotational for axis in system.axes])
+    counted = np.array([axis.turns for axis in system.axes])
     turns = jax.lax.stop_gradient(jnp.round((near - value) / turn))
-    return value + jnp.where(rotational, turn * turns, 0.0)
+    return value + jnp.where(counted, turn * turns, 0.0)
 
 
 def harmonic(
@@ -91,38 +122,52 @@ def encoder(
     return seen
 
 
+def _about(n_A: Float[Array, "axes 3"], n_B: Float[Array, "axes 3"]) -> Float[Array, "axes 2 6"]:
+    """Rows of the relative angular velocity along a direction that is given in the axes of both bodies."""
+    zero = jnp.zeros_like(n_A)
+    return jnp.stack([jnp.concatenate([zero, -n_A], axis=-1), jnp.concatenate([zero, n_B], axis=-1)], axis=1)
+
+
+def _about_child(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, "axes 2 6"]:
+    n_B = _own(f, chosen, "B")
+    return _about(matvec(jnp.swapaxes(f.R_A, 1, 2), matvec(f.R_B, n_B)), n_B)
+
+
+def _about_parent(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, "axes 2 6"]:
+    n_A = _own(f, chosen, "A")
+    return _about(n_A, matvec(jnp.swapaxes(f.R_B, 1, 2), matvec(f.R_A, n_A)))
+
+
+def _about_cardan(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, "axes 2 6"]:
+    """Rows dual to the axes of the three turns, x of A, y between, z of B; bounded where y is nearly a right angle."""
+    to_B = matmul(jnp.swapaxes(f.R_B, 1, 2), f.R_A)
+    x, z = f.C_A[:, :, 0], matvec(jnp.swapaxes(to_B, 1, 2), f.C_B[:, :, 2])
+    y = rotation.cross(z, x)
+    square = jnp.maximum(jnp.sum(y * y, axis=-1, keepdims=True), _GIMBAL_LOCK**2)
+    duals = jnp.stack([rotation.cross(y, z) / square, y / jnp.sqrt(square), rotation.cross(x, y) / square], axis=-1)
+    n_A = _column(duals, [axis.column for axis in chosen])
+    return _about(n_A, matvec(to_B, n_A))
+
+
+def _along(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, "axes 2 6"]:
+    n_A = _own(f, chosen, "A")
+    n_W = matvec(f.R_A, n_A)
+    moved = f.s_A + matvec(jnp.swapaxes(f.R_A, 1, 2), f.d)
+    on_A = jnp.concatenate([-n_W, rotation.cross(n_A, moved)], axis=-1)
+    on_B = jnp.concatenate([n_W, rotation.cross(f.s_B, matvec(jnp.swapaxes(f.R_B, 1, 2), n_W))], axis=-1)
+    return jnp.stack([on_A, on_B], axis=1)
+
+
+def _apart(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, "axes 2 6"]:
+    del chosen
+    _, on_A, on_B = apart(f)
+    return jnp.stack([on_A, on_B], axis=1)
+
+
 def rate_rows(system: System, kin: Kinematics) -> tuple[Float[Array, "axes 6"], Float[Array, "axes 6"]]:
     """Rows b_A, b_B with rate = b_A . (v, w)_A + b_B . (v, w)_B [rad/s or m/s]."""
-    f = _axis_frames(system, kin)
-    to_A, to_B = jnp.swapaxes(f.R_A, 1, 2), jnp.swapaxes(f.R_B, 1, 2)
-    zero = jnp.zeros_like(f.d)
-
-    def about(n_A: Array, n_B: Array) -> Array:
-        return jnp.stack([jnp.concatenate([zero, -n_A], axis=-1), jnp.concatenate([zero, n_B], axis=-1)], axis=1)
-
-    def of_B(column: int) -> Array:
-        n_B = f.C_B[:, :, column]
-        return about(matvec(to_A, matvec(f.R_B, n_B)), n_B)
-
-    def slide() -> Array:
-        n_A = _slide_columns(system, f.C_A)
-        n_W = matvec(f.R_A, n_A)
-        on_A = jnp.concatenate([-n_W, rotation.cross(n_A, f.s_A + matvec(to_A, f.d))], axis=-1)
-        on_B = jnp.concatenate([n_W, rotation.cross(f.s_B, matvec(to_B, n_W))], axis=-1)
-        return jnp.stack([on_A, on_B], axis=1)
-
-    def first() -> Array:
-        n_A = f.C_A[:, :, 2]
-        return about(n_A, matvec(to_B, matvec(f.R_A, n_A)))
-
-    def distance() -> Array:
-        _, on_A, on_B = apart(f)
-        return jnp.stack([on_A, on_B], axis=1)
-
-    both = _by_kind(
-        system,
-        {"turn": lambda: of_B(2), "slide": slide, "first": first, "second": lambda: of_B(0), "distance": distance},
-    )
+    turning = {"turn": _about_child, "spin": _about_child, "first": _about_parent, "second": _about_child}
+    both = _by_kind(system, kin, {**turning, "cardan": _about_cardan, "slide": _along, "distance": _apart})
     return both[:, 0], both[:, 1]
 
 

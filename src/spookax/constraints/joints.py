@@ -7,6 +7,7 @@ angular velocities in body axes):
     T-row   g = (R_A a) . (R_B b)     two directions stay perpendicular
     Q-rows  g = 2 vec(rho), rho = (e_A c_A)^-1 (e_B c_B)     the joint frames stay parallel
     L-row   g = |d| - L                                     two points keep their distance
+    sphere, disc: D-rows of the point that touches the plane, of which those along the plane bind velocities only
 
 Source: Lacoursière (2007), Marklund, Servin, Larson (2025) section 2.2; the Jacobians are derived here and tested
 against differences.
@@ -20,6 +21,7 @@ import numpy as np
 from .._typing import Array, Float
 from ..math import rotation
 from ..math.product import matmul, matvec
+from ..scene.kinds import JointKind, Part
 
 
 class JointFrames(NamedTuple):
@@ -33,7 +35,7 @@ class JointFrames(NamedTuple):
     C_A: Float[Array, "joints 3 3"]  # joint frame columns (u, v, n), A axes
     C_B: Float[Array, "joints 3 3"]
     rho: Float[Array, "joints 4"]  # rotation from A's joint frame to B's, rho_w >= 0
-    length: Float[Array, " joints"]  # of distance joints [m]
+    length: Float[Array, " joints"]  # of distance joints, radius of rolling ones [m]
 
 
 def take(frames: JointFrames, index: tuple[int, ...]) -> JointFrames:
@@ -101,34 +103,44 @@ def _q_rows(f: JointFrames) -> tuple[Array, Array, Array]:
     return 2 * vector, G_A, G_B
 
 
-def _stack(*parts: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-    gap, G_A, G_B = (jnp.concatenate(p, axis=1) for p in zip(*parts, strict=True))
-    return gap, G_A, G_B
+def _rolling(f: JointFrames, columns: tuple[int, ...], contact_W: Float[Array, "joints 3"]) -> tuple[Array, ...]:
+    """B's material point where it touches (from its centre) keeps to the plane and does not slip on it."""
+    touching = f._replace(d=f.d + contact_W, s_B=f.s_B + matvec(jnp.swapaxes(f.R_B, 1, 2), contact_W))
+    gap, G_A, G_B = _d_rows(touching, columns)
+    return jnp.where(np.arange(len(columns)) == 0, gap, 0.0), G_A, G_B
 
 
-def rows(kind: str, f: JointFrames) -> tuple[Array, Array, Array]:
-    """`(g, G_A, G_B)` of all joints of one type: (joints, rows), (joints, rows, 6) twice; `[m]`, `[rad]`."""
-    match kind:
-        case "ball":
-            return _d_rows(f)
-        case "hinge":
-            return _stack(_d_rows(f), _t_rows(f, (0, 1)))
-        case "fixed":
-            return _stack(_d_rows(f), _q_rows(f))
-        case "prismatic":
-            return _stack(_q_rows(f), _d_rows(f, (0, 1)))
-        case "cylindrical" | "screw":  # a screw's coupling of turn and slide is a row of its own
-            return _stack(_d_rows(f, (0, 1)), _t_rows(f, (0, 1)))
-        case "universal":
-            return _stack(_d_rows(f), _t_rows(f, (2,), 0))
-        case "planar":
-            return _stack(_d_rows(f, (2,)), _t_rows(f, (0, 1)))
-        case "inline":
-            return _d_rows(f, (0, 1))
-        case "distance":
+def _lowest(f: JointFrames, kind: str) -> Float[Array, "joints 3"]:
+    """From the centre of a sphere or disc to the point that touches the plane, world [m]. Of a disc that lies: zero."""
+    down = -matvec(f.R_A, f.C_A[:, :, 2])
+    if kind == "disc":
+        axle = matvec(f.R_B, f.C_B[:, :, 0])
+        down = down - jnp.sum(down * axle, axis=-1, keepdims=True) * axle
+        square = jnp.sum(down * down, axis=-1, keepdims=True)
+        stands = square > 0
+        down = jnp.where(stands, down / jnp.sqrt(jnp.where(stands, square, 1.0)), 0.0)
+    return f.length[:, None] * down
+
+
+def _part(part: Part, f: JointFrames) -> tuple[Array, ...]:
+    match part.kind:
+        case "D":
+            return _d_rows(f, part.columns)
+        case "T":
+            return _t_rows(f, part.columns, part.child)
+        case "Q":
+            return _q_rows(f)
+        case "L":
             return _l_row(f)
-        case "line":
-            nothing = jnp.zeros((f.d.shape[0], 0), dtype=f.d.dtype)
-            G = jnp.zeros((*nothing.shape, 6), dtype=f.d.dtype)
-            return nothing, G, G
-    raise ValueError(f"unknown joint type {kind}")
+        case _:
+            return _rolling(f, part.columns, _lowest(f, part.kind))
+
+
+def rows(kind: JointKind, f: JointFrames) -> tuple[Array, ...]:
+    """`(g, G_A, G_B)` of all joints of one type: (joints, rows), (joints, rows, 6) twice; `[m]`, `[rad]`."""
+    if not kind.parts:
+        nothing = jnp.zeros((f.d.shape[0], 0), dtype=f.d.dtype)
+        G = jnp.zeros((*nothing.shape, 6), dtype=f.d.dtype)
+        return nothing, G, G
+    parts = [_part(part, f) for part in kind.parts]
+    return parts[0] if len(parts) == 1 else tuple(jnp.concatenate(p, axis=1) for p in zip(*parts, strict=True))

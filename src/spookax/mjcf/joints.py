@@ -4,6 +4,7 @@ MuJoCo puts several joints into one body, one after the other from the parent to
 joint here. Positions agree with MuJoCo's `qpos`: an axis is at zero where `qpos` is, whatever its `ref`.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from spookax.mjcf.compiler import Names
 from spookax.mjcf.drives import geared
 from spookax.mjcf.poses import Pose, numbers, rotation_vector, turned
 from spookax.mjcf.source import Source
+from spookax.scene.kinds import COORDINATES
 
 _SMALL = 1e-6  # of directions that should be perpendicular or parallel, and points that should meet [no unit or m]
 
@@ -36,6 +38,7 @@ class _Kind:
     names: tuple[str | None, ...]  # of the axes, by the stack's joints; none for one without an axis
     axis: int | None = None
     x_axis: int | None = None
+    columns: np.ndarray | None = None  # (3, 3), of a generic joint's frame, one a row, in the parent
 
 
 def read_joints(source: Source, names: Names) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -49,7 +52,7 @@ def read_joints(source: Source, names: Names) -> tuple[dict[str, Any], dict[str,
                 _list_unsaid(source, step.index, "a free body")
             continue
         zero, directions = _zero(source, b, stack)
-        kind = _classify(stack)
+        kind = _classify(stack, directions)
         if kind is None:
             kind = _list_stack(source, b, stack)
         name = names.new(_name([source.name("joint", step.index) for step in stack]), f"joint{stack[0].index}")
@@ -57,7 +60,10 @@ def read_joints(source: Source, names: Names) -> tuple[dict[str, Any], dict[str,
         axes = {}
         for step, axis in zip(stack, kind.names, strict=True):
             if axis is None:
-                if step.kind == "ball":
+                if kind.type == "ball" and step.kind == "ball":
+                    source.balls[step.index] = name
+                    joints[name] |= _about_ball(source, step.index)
+                elif step.kind == "ball":
                     _list_unsaid(source, step.index, f"a {kind.type} joint")
                 continue
             path = f"{name}.{axis}" if axis else name
@@ -72,6 +78,9 @@ def read_joints(source: Source, names: Names) -> tuple[dict[str, Any], dict[str,
         for key, number in (("axis", kind.axis), ("x_axis", kind.x_axis)):
             if number is not None:
                 joints[name][key] = numbers(directions[number])
+        if kind.columns is not None:
+            joints[name] |= {"axis": numbers(kind.columns[2]), "x_axis": numbers(kind.columns[0])}
+            joints[name]["locked"] = [key for key in COORDINATES if key not in kind.names]
     return joints, initial
 
 
@@ -106,7 +115,7 @@ def _zero(source: Source, b: int, stack: list[_Step]) -> tuple[Pose, list[np.nda
     return pose, directions
 
 
-def _classify(stack: list[_Step]) -> _Kind | None:
+def _classify(stack: list[_Step], directions: list[np.ndarray]) -> _Kind | None:
     first, *rest = stack
     match [step.kind for step in stack]:
         case ["hinge"]:
@@ -124,8 +133,8 @@ def _classify(stack: list[_Step]) -> _Kind | None:
         case ["slide", "hinge"] if _same(first.axis, rest[0].axis):
             return _Kind("cylindrical", rest[0].anchor, ("slide", "turn"), 0)
         case ["slide", "slide", "hinge"]:
-            return _planar(first, rest[0], rest[1])
-    return None
+            return _planar(first, rest[0], rest[1]) or _generic(stack, directions)
+    return _generic(stack, directions)
 
 
 def _universal(first: _Step, second: _Step) -> _Kind | None:
@@ -143,6 +152,27 @@ def _planar(first: _Step, second: _Step, turn: _Step) -> _Kind | None:
         return _Kind("planar", turn.anchor, ("x", "y", "turn"), 2, 0)
     if _same(-normal, turn.axis):
         return _Kind("planar", turn.anchor, ("y", "x", "turn"), 2, 1)
+    return None
+
+
+def _generic(stack: list[_Step], directions: list[np.ndarray]) -> _Kind | None:
+    """Slides, then turns about one point, at zero along columns of a right-handed frame, the turns in their order."""
+    turns = [step for step in stack if step.kind == "hinge"]
+    slides = stack[: len(stack) - len(turns)]
+    meet = all(_same(step.anchor, turns[0].anchor) for step in turns)
+    if any(step.kind != "slide" for step in slides) or any(step.kind != "hinge" for step in stack[len(slides) :]):
+        return None
+    for one, other in itertools.permutations(directions, 2) if meet else ():
+        for x, z in ((one, other), (one, np.cross(one, other)), (np.cross(one, other), other)):
+            columns = np.stack([x, np.cross(z, x), z])
+            found = [[c for c in range(3) if _same(columns[c], way)] for way in directions]
+            if abs(x @ z) > _SMALL or not all(found):
+                continue
+            number = [c for (c,) in found]
+            of_turns = number[len(slides) :]
+            if of_turns == sorted(set(of_turns)) and len(set(number[: len(slides)])) == len(slides):
+                names = [COORDINATES[c if i < len(slides) else 3 + c] for i, c in enumerate(number)]
+                return _Kind("generic", (turns or slides)[0].anchor, tuple(names), columns=columns)
     return None
 
 
@@ -197,6 +227,21 @@ def _along(source: Source, j: int) -> dict[str, Any]:
     if model.jnt_limited[j] and not source.off("LIMIT") and not source.off("CONSTRAINT"):
         lower, upper = (float(end) for end in model.jnt_range[j])
         found["limits"] = {"lower": lower, "upper": upper}
+    return found
+
+
+def _about_ball(source: Source, j: int) -> dict[str, Any]:
+    """Friction, spring and rotor of a ball joint."""
+    found = _along(source, j)
+    spring, given = found.get("spring"), source.model.qpos_spring[source.model.jnt_qposadr[j] :][:4]
+    what = f"joint '{source.name('joint', j)}'"
+    if found.pop("limits", None):
+        cure = "Delete `range`, or make the joint of hinges and bodies between them."
+        source.report.add(what, "a ball joint takes no `range` here", cure)
+    if spring:
+        del spring["rest"]
+        if not _same(np.abs(given), np.eye(4)[0]):
+            source.report.add(what, "a ball joint's spring is relaxed where it is at zero here", "Set its `ref` so.")
     return found
 
 

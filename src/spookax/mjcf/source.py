@@ -32,6 +32,7 @@ class Source:
     report: Report
     bodies: list[Carried] = field(default_factory=lambda: [Carried(WORLD, Pose())])
     axes: dict[int, str] = field(default_factory=dict)  # joint of the model -> axis of the scene, `joint.axis`
+    balls: dict[int, str] = field(default_factory=dict)  # joint of the model -> joint of the scene
     loops: dict[int, str] = field(default_factory=dict)  # equality -> joint or coupling
     motors: dict[int, str] = field(default_factory=dict)
     sensors: dict[int, str] = field(default_factory=dict)

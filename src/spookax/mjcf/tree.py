@@ -7,11 +7,11 @@ import numpy as np
 
 from spookax.mjcf.poses import Pose
 from spookax.scene import Scene
-from spookax.scene.kinds import KINDS, frame
+from spookax.scene.kinds import frame
 from spookax.scene.parts import Along, Friction, Joint, JointPosition, JointRate
 
 WORLD = "world"
-NO_JOINT = ("distance", "line")  # of MJCF: they leave the pose of the child in the parent open
+NO_JOINT = ("distance", "line", "rolling_sphere", "rolling_disc")  # of MJCF, which cannot say them
 _EASY = {"hinge": 1, "fixed": 1, "ball": 2}  # equality constraints can say these; larger: the sooner it closes a loop
 
 
@@ -20,7 +20,7 @@ class Motion:
     """One joint in MJCF: its type, the axis of the scene that it is, direction and anchor in the nested body."""
 
     type: str  # hinge, slide or ball
-    path: str | None  # `joint.axis`, nothing for a ball
+    path: str | None  # `joint.axis`, or the joint for a ball of its own; nothing for one that is part of a joint
     along: Joint | Along | None
     direction: np.ndarray
     anchor: np.ndarray
@@ -84,7 +84,7 @@ def _rank(scene: Scene, name: str, used: set[str]) -> int:
 def is_bare(scene: Scene, name: str, used: set[str]) -> bool:
     """Whether nothing acts along a joint and nothing else names it; `used`: from `used_joints`."""
     joint = scene.joints[name]
-    along = [joint.along(axis.name) for axis in KINDS[joint.type].axes]
+    along = [joint.along(axis.name) for axis in joint.kind.axes]
     still = all(not any((a.armature, a.spring.stiffness, a.friction.viscous, _is_dry(a.friction))) for a in along)
     return name not in used and still and all(a.limits.lower is a.limits.upper is None for a in along)
 
@@ -124,10 +124,11 @@ def _motions(name: str, joint: Joint, rotation: np.ndarray, anchor: np.ndarray, 
     """From the parent to the child: slides along the parent's directions, then turns."""
     columns = Pose.of((0.0, 0.0, 0.0), frame(joint.axis, joint.x_axis)).rotation
     for slide in (True, False):
-        for axis in KINDS[joint.type].axes:
-            if (axis.kind == "slide") == slide:
+        for axis in joint.kind.axes:
+            if (axis.kind == "slide") == slide and axis.kind != "spin":
                 direction = sign * rotation @ columns[:, axis.column]
                 kind = "slide" if slide else "hinge"
                 yield Motion(kind, axis.path(name), joint.along(axis.name), direction, anchor)
     if joint.type in ("ball", "inline"):
-        yield Motion("ball", None, None, np.array([0.0, 0.0, 1.0]), anchor)
+        own = (name, joint) if joint.type == "ball" else (None, None)
+        yield Motion("ball", *own, np.array([0.0, 0.0, 1.0]), anchor)

@@ -125,7 +125,7 @@ class _Places:
             if carried.root and carried.owner in scene.bodies and self._touched(f"bodies.{carried.owner}."):
                 self._body(body, scene.bodies[carried.owner])
         for joint in self.spec.joints:
-            path = self.source.axes.get(joint.id, "")
+            path = self.source.axes.get(joint.id) or self.source.balls.get(joint.id, "")
             name, _, axis = path.partition(".")
             if name in scene.joints and self._touched(f"joints.{name}."):
                 self._joint(joint, scene.joints[name].along(axis))
@@ -180,7 +180,7 @@ class _Places:
         _set_first(joint, "damping", max(damping, 0.0))
         _set_first(joint, "stiffness", along.spring.stiffness)
         joint.armature, joint.frictionloss = max(armature, 0.0), along.friction.coulomb
-        if along.spring.stiffness:
+        if along.spring.stiffness and joint.id in self.source.axes:
             joint.springref = along.spring.rest * unit
         lower, upper = along.limits.lower, along.limits.upper
         if model.jnt_limited[own] and lower is not None and upper is not None:

@@ -144,8 +144,10 @@ class _Writer:
         if motion.path is None or motion.along is None:
             Xml.SubElement(element, "joint", {"name": ball, **place})
             return
-        self.axes.add(motion.path)
-        along, said = motion.along, {"name": motion.path, **place, "axis": _text(numbers(motion.direction))}
+        along, said = motion.along, {"name": motion.path, **place}
+        if motion.type != "ball":
+            self.axes.add(motion.path)
+            said["axis"] = _text(numbers(motion.direction))
         friction, spring = along.friction, along.spring
         given = {"damping": friction.viscous, "frictionloss": friction.coulomb, "armature": along.armature}
         given |= {"stiffness": spring.stiffness, "springref": spring.rest if spring.stiffness else 0.0}
@@ -277,10 +279,13 @@ class _Writer:
             if branch.joint is None:
                 position, rate = [*position, 0, 0, 0, 1, 0, 0, 0], [*rate, *[0.0] * 6]
             for motion in branch.motions:
-                if motion.path is None:
+                if motion.type == "ball":
+                    if any(motion.path and path.startswith(f"{motion.path}.") for path in started):
+                        cure = "Set its `qpos` in a keyframe, and delete these."
+                        self.report.add("initial", f"where ball joint {motion.path} starts is not written", cure)
                     position, rate = [*position, 1, 0, 0, 0], [*rate, *[0.0] * 3]
                 else:
-                    start = started.get(motion.path)
+                    start = started.get(motion.path or "")
                     position, rate = [*position, start.position if start else 0], [*rate, start.rate if start else 0]
         key = Xml.SubElement(self.root, "keyframe")
         Xml.SubElement(key, "key", name="initial", qpos=_text(position), qvel=_text(rate))

@@ -5,7 +5,7 @@ A number is never made from text or from true and false, and is always finite.
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 import pydantic
 
@@ -54,7 +54,7 @@ def _direction(vector: Vector) -> Vector:
 Direction = Annotated[Vector, pydantic.AfterValidator(_direction)]
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether a raw value of a file would be taken for a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 

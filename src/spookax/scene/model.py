@@ -7,7 +7,7 @@ from pydantic import Field
 
 from spookax.scene.explain import refuse
 from spookax.scene.fields import AxisName, Name, NonNegative, Pair, Positive, Strict, Text, Vector, Version
-from spookax.scene.kinds import KINDS, OWN_KEYS, FreeAxis, free_axes
+from spookax.scene.kinds import OWN_KEYS, FreeAxis, free_axes
 from spookax.scene.parts import Body, Coupling, Initial, Joint, Motor, Sensor, UserRow
 from spookax.scene.rules import scene_rules
 
@@ -58,15 +58,16 @@ class Scene(Strict):
     def plain(self) -> dict[str, Any]:
         """The scene as dictionaries, tuples, text and numbers, without keys that the format refuses."""
         data = self.model_dump(exclude_none=True)
-        for joint in data["joints"].values():
+        for name, joint in data["joints"].items():
+            keys = self.joints[name].kind.all_keys
             for key in OWN_KEYS:
-                if key not in KINDS[joint["type"]].all_keys:
+                if key not in keys:
                     joint.pop(key, None)
         return data
 
     def free_axes(self) -> dict[str, FreeAxis]:
         """Every free coordinate of a joint under the name that files call it by: `joint` or `joint.axis`."""
-        return {path: axis for path, _, axis in free_axes({n: j.type for n, j in self.joints.items()})}
+        return {path: axis for path, _, axis in free_axes({n: j.kind for n, j in self.joints.items()})}
 
 
 def json_schema() -> dict[str, Any]:

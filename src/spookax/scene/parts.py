@@ -13,7 +13,7 @@ from pydantic import Field
 from spookax.scene.explain import Cure, Finding, refuse
 from spookax.scene.fields import AxisName, Direction, Name, NonNegative, Number, Positive, Strict, Text, Vector
 from spookax.scene.inertia import Inertia, flaws, from_matrix
-from spookax.scene.kinds import KINDS
+from spookax.scene.kinds import KINDS, JointKind, generic
 from spookax.scene.rules import DC_CONSTANTS, body_rules, motor_rules
 from spookax.scene.shapes import Shape, combine, solid
 
@@ -149,6 +149,9 @@ class Joint(Strict):
         "inline",
         "distance",
         "line",
+        "generic",
+        "rolling_sphere",
+        "rolling_disc",
     ] = Field(description="Kind of joint")
     parent: Name = Field(default="world", description="Name of a body, or `world`")
     child: Name = Field(description="Name of a body")
@@ -160,10 +163,17 @@ class Joint(Strict):
     )
     x_axis: Direction | None = Field(
         default=None,
-        description="Second axis of a universal joint, x of a planar one: perpendicular to `axis`, in the parent's "
-        "frame at zero angles",
+        description="Second axis of a universal joint, x of a planar, generic or rolling one (the axle of a disc): "
+        "perpendicular to `axis`, in the parent's frame at zero angles",
+    )
+    locked: list[Literal["x", "y", "z", "rx", "ry", "rz"]] = Field(
+        default_factory=list,
+        description="Coordinates of a `generic` joint that are not free: along x, y, z and about them, z along `axis`",
     )
     length: Positive | None = Field(default=None, description="Distance of the points of a `distance` joint [m]")
+    radius: Positive | None = Field(
+        default=None, description="Of a sphere or disc that rolls on the plane across `axis` through `at` [m]"
+    )
     pitch: Number | None = Field(default=None, description="How far a screw moves in a turn; negative: left-handed [m]")
     rotation: Vector = Field(
         default=ZERO,
@@ -185,15 +195,20 @@ class Joint(Strict):
 
     @pydantic.model_validator(mode="after")
     def _every_axis(self) -> "Joint":
-        names = [axis.name for axis in KINDS[self.type].axes if axis.name]
-        if names:
+        names = [axis.name for axis in self.kind.axes if axis.name]
+        if names and not self.kind.isotropic:
             missing = {name: Along() for name in names if name not in self.axes}
             _settle(self, axes={**self.axes, **missing})
         return self
 
+    @property
+    def kind(self) -> JointKind:
+        """Rows and axes."""
+        return generic(self.locked) if self.type == "generic" else KINDS[self.type]
+
     def along(self, axis: str) -> "Joint | Along":
-        """What holds friction, spring, armature and limits of an axis: the joint itself for the one without a name."""
-        return self.axes[axis] if axis else self
+        """What holds friction, spring, armature and limits of an axis: the joint itself unless it has several."""
+        return self.axes[axis] if axis and not self.kind.isotropic else self
 
 
 class Coupling(Strict):

@@ -12,7 +12,7 @@ from typing import Any
 
 from spookax.scene.explain import Loc
 from spookax.scene.inertia import COMPONENTS
-from spookax.scene.kinds import KINDS, FreeAxis
+from spookax.scene.kinds import FreeAxis
 from spookax.scene.located import Located, validate
 from spookax.scene.model import Scene
 from spookax.scene.parts import Harmonic, JointPosition
@@ -75,12 +75,14 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
     for name, joint in scene.joints.items():
         for key in ("at", "child_at"):
             yield from _vector(f"joints.{name}.{key}", ("joints", name, key), "m")
-        for key in ("length", "pitch"):
+        for key in ("length", "pitch", "radius"):
             if getattr(joint, key) is not None:
                 yield f"joints.{name}.{key}", _Quantity(("joints", name, key), "m")
-        for axis in KINDS[joint.type].axes:
-            place = f"{name}.axes.{axis.name}" if axis.name else name
-            yield from _scalars("joints", place, _axis_units(axis))
+        for axis in joint.kind.axes[:1] if joint.kind.isotropic else joint.kind.axes:
+            place = f"{name}.axes.{axis.name}" if axis.name and not joint.kind.isotropic else name
+            units = _axis_units(axis)
+            kept = {key: units[key] for key in units if not (axis.kind == "spin" and key == "spring.rest")}
+            yield from _scalars("joints", place, kept)
             limits = {"lower": "rad" if axis.rotational else "m", "upper": "rad" if axis.rotational else "m"}
             given = [key for key in limits if getattr(joint.along(axis.name).limits, key) is not None]
             units = {key: limits[key] for key in given} | ({"restitution": "1"} if given else {})

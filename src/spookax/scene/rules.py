@@ -10,7 +10,7 @@ from typing import Any
 
 from spookax.scene.explain import Finding, nearest, shown
 from spookax.scene.fields import is_number
-from spookax.scene.kinds import KINDS, NEEDED, OWN_KEYS, JointKind, free_axes, types_with
+from spookax.scene.kinds import NEEDED, OWN_KEYS, JointKind, free_axes, kind_of, types_with
 
 DC_CONSTANTS = ("torque_constant", "back_emf_constant", "resistance")
 _FROM_SHAPES = ("mass", "com", "inertia")
@@ -115,9 +115,8 @@ def joint_rules(joint: Any, bodies: Iterable[str] | None) -> Iterator[Finding]:
         yield Finding(("child",), child, f"connects body '{child}' to itself", "Name two different bodies.")
     else:
         yield from _exists(("child",), child, "body", bodies)
-    kind = joint.get("type")
-    if isinstance(kind, str) and kind in KINDS:
-        yield from _kind_rules(joint, KINDS[kind])
+    if kind := kind_of(joint):
+        yield from _kind_rules(joint, kind)
 
 
 def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
@@ -131,13 +130,21 @@ def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
         if key in kind.keys and joint.get(key) is None:
             yield Finding((key,), None, f"is missing, and a {joint['type']} joint needs it", f"Add `{key}: ...` (m).")
     yield from _limit_rules(joint.get("limits"), ("limits",))
-    names = [axis.name for axis in kind.axes if axis.name]
-    axes = joint.get("axes")
+    names = [axis.name for axis in kind.axes if axis.name and not kind.isotropic]
+    axes, locked = joint.get("axes"), joint.get("locked")
     for name, along in axes.items() if isinstance(axes, dict) else ():
         yield from _limit_rules(along.get("limits") if isinstance(along, dict) else None, ("axes", name, "limits"))
     for name in axes if names and isinstance(axes, dict) else ():
-        if name not in names:
+        if isinstance(locked, list) and name in locked:
+            yield Finding(("axes", name), None, "is locked", f"Delete it, or `{name}` in `locked`.")
+        elif name not in names:
             yield Finding(("axes", name), None, f"a {joint['type']} joint has no such axis", nearest(name, names))
+    places = {axis: ("axes", axis.name) for axis in kind.axes if axis.kind == "spin"}
+    for loc in dict.fromkeys(() if kind.isotropic else loc for loc in places.values()):
+        along: Any = joint
+        for key in loc:
+            along = along.get(key) if isinstance(along, dict) else None
+        yield from _direction_rules(along, loc)
     n, u = _vector(joint.get("axis", (0.0, 0.0, 1.0))), _vector(joint.get("x_axis"))
     if "x_axis" in kind.keys and n and u:
         lengths = math.hypot(*n) * math.hypot(*u)
@@ -146,10 +153,22 @@ def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
             yield Finding(("x_axis",), joint["x_axis"], "must be perpendicular to `axis`", cure)
 
 
+def _direction_rules(along: Any, loc: tuple[str, ...]) -> Iterator[Finding]:
+    """A direction about which a body turns has no angle that could be limited or a spring's rest."""
+    part = along if isinstance(along, dict) else {}
+    limits, spring = part.get("limits"), part.get("spring")
+    rest = spring.get("rest") if isinstance(spring, dict) else None
+    cure = "Use a `generic` joint, whose turns are angles."
+    if isinstance(limits, dict) and any(limits.get(key) is not None for key in ("lower", "upper")):
+        yield Finding((*loc, "limits"), None, "cannot be given for a direction, which has no angle", cure)
+    if rest:
+        yield Finding((*loc, "spring", "rest"), rest, "must be 0 for a direction, which has no angle", cure)
+
+
 def _limit_rules(limits: Any, loc: tuple[str, ...]) -> Iterator[Finding]:
     """The lower stop lies below the upper one."""
     given: dict[str, Any] = limits if isinstance(limits, dict) else {}
-    lower, upper = given.get("lower", -math.inf), given.get("upper", math.inf)
+    lower, upper = given.get("lower"), given.get("upper")
     if is_number(lower) and is_number(upper) and not lower < upper:
         cure = "Exchange them, or use a `fixed` joint for what cannot move."
         yield Finding((*loc, "upper"), upper, f"must be above `lower`, which is {shown(lower)}", cure)
@@ -161,9 +180,19 @@ def coupling_rules(coupling: Any, joints: dict[str, Any] | None) -> Iterator[Fin
         return
     for key in ("driver", "driven"):
         yield from _axis_rule(coupling.get(key), joints, (key,), "a coupling acts on")
+        yield from _countable(coupling.get(key), joints, (key,))
     driven = coupling.get("driven")
     if isinstance(driven, str) and driven == coupling.get("driver"):
         yield Finding(("driven",), driven, "is coupled to itself", "Name two different axes.")
+
+
+def _countable(name: Any, joints: dict[str, Any] | None, loc: tuple[str, ...]) -> Iterator[Finding]:
+    """What is coupled has a coordinate, not only a direction."""
+    joint_name = name.partition(".")[0] if isinstance(name, str) else ""
+    kind = kind_of((joints or {}).get(joint_name))
+    if kind and any(axis.kind == "spin" and axis.path(joint_name) == name for axis in kind.axes):
+        message = f"joint '{joint_name}' has no angle about one axis that a coupling could act on"
+        yield Finding(loc, name, message, "Use a `generic` joint with x, y and z locked, or a `universal` one.")
 
 
 def _vector(value: Any) -> list[float] | None:
@@ -184,18 +213,17 @@ def _axis_rule(name: Any, joints: dict[str, Any] | None, loc: tuple[str, ...], p
         return
     joint_name = name.partition(".")[0]
     joint = joints.get(joint_name)
-    kind = joint.get("type") if isinstance(joint, dict) else None
-    types = {n: j.get("type") for n, j in joints.items() if isinstance(j, dict)}
     if joint_name not in joints:
-        known = [path for path, _, _ in free_axes(types)]
+        kinds = {n: kind_of(j) for n, j in joints.items()}
+        known = [path for path, _, _ in free_axes({n: kind for n, kind in kinds.items() if kind})]
         yield Finding(loc, name, f"there is no joint {shown(joint_name)}", nearest(name, known or joints))
-    elif isinstance(kind, str) and kind in KINDS:
-        paths = [axis.path(joint_name) for axis in KINDS[kind].axes]
+    elif isinstance(joint, dict) and (kind := kind_of(joint)):
+        paths = [axis.path(joint_name) for axis in kind.axes]
         if not paths:
-            message = f"joint '{joint_name}' is a {kind} joint; {purpose} an axis"
+            message = f"joint '{joint_name}' is a {joint['type']} joint; {purpose} an axis"
             yield Finding(loc, name, message, "Name a joint with an axis, such as a hinge or prismatic joint.")
         elif name not in paths:
-            message = f"joint '{joint_name}' is a {kind} joint; {purpose} one axis"
+            message = f"joint '{joint_name}' is a {joint['type']} joint; {purpose} one axis"
             yield Finding(loc, name, message, f"Write {' or '.join(f'`{path}`' for path in paths)}.")
 
 

@@ -1,6 +1,6 @@
 """Consistent states: assembled from joint coordinates (loops solved), and the half kick that leap-frog starts with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +21,7 @@ Coordinates = dict[str, Array]
 _NEWTON_LIMIT = 60
 _RELATIVE_COMPLIANCE = 1e-9  # of the projections: small against one, large against rounding
 _TOLERANCE = 1e-11
+_HELD = 1e8  # how much heavier than itself a body is that is not to move
 _HALF_KICK_STEPS = 4
 
 
@@ -35,45 +36,61 @@ def state_from_joints(
     **Arguments:**
 
     - `joints`: joint (`joint.axis` where it has several) -> position, or a mapping with `position` and `rate` (numbers
-      [rad, rad/s or m, m/s]; for ball joints a rotation vector and the relative angular velocity, both in the axes of
-      the child's joint frame, which are the child's own if the joint has no `rotation`). Joints of a tree that are
+      [rad, rad/s or m, m/s]; for ball joints also a rotation vector and the relative angular velocity, both in the axes
+      of the child's joint frame, which are the child's own if the joint has no `rotation`). Joints of a tree that are
       not named are at zero; in a closed loop, and where a coupling moves them, they are found. More coordinates than a
       loop has freedoms are met as well as it allows: give those that shall be met, and differentiate in those, alone.
     - `bodies`: for bodies that no joint connects to the world: name -> mapping with `position` [m], `rotation`
       (rotation vector [rad]), `velocity` of the frame origin (world) [m/s], `angular_velocity` (body axes) [rad/s].
+      What is found for the joints moves the first body of such a group least, so that it stays where it is put.
 
     **Returns:** a `State` with the velocities *at* t = 0; `rollout` moves them half a step back. Differentiable in
     the coordinates and in `params`: trees by forward kinematics, loops by the implicit rule at the solution. A loop
     that cannot be closed shows in `assembly_error`.
     """
-    given, position, rate = _read(system, joints or {}, bodies or {})
+    given, paced, position, rate = _read(system, joints or {}, bodies or {})
     prepared = prepare(system, params)
 
-    def place(position: Coordinates) -> tuple[Array, Array]:
+    def along_tree(position: Coordinates) -> tuple[Array, Array]:
         return _forward_kinematics(system, prepared, position)
 
-    (r_0, e_0), (r_dot, e_dot) = jax.jvp(place, (position,), (rate,))
-    v_0 = jnp.concatenate([r_dot, 2 * rotation.multiply(rotation.conjugate(e_0), e_dot)[..., 1:]], axis=-1)
-    stop = jax.lax.stop_gradient
-    near = jnp.stack([position[name] for name in system.axis_names()]) if system.axes else jnp.zeros(0, r_0.dtype)
-    closed = len(system.tree) < len(system.joints) or bool(system.couplings) or bool(system.constraints)
-    if not closed:
-        return _state(system, r_0, e_0, v_0, stop(near))
+    stop, dtype = jax.lax.stop_gradient, params.mass.dtype
+    near = jnp.stack([position[name] for name in system.axis_names()]) if system.axes else jnp.zeros(0, dtype)
+    rows_left = len(system.tree) < len(system.joints) or bool(system.couplings) or bool(system.constraints)
+    if not rows_left and np.all(system.holonomic):
+        r, e, v = _in_motion(along_tree, position, rate)
+        return _state(system, r, e, v, stop(near))
 
     target = jnp.array([position[system.axis_names()[i]] for i in given]).reshape(len(given))
-    r, e, near = stop(_close(system, stop(prepared), stop(r_0), stop(e_0), stop(near), stop(target), given))
+    r_0, e_0 = stop(along_tree(position))
+    r, e, near = stop(_close(system, stop(prepared), r_0, e_0, stop(near), stop(target), given))
     # derivatives: what no row determines moves with the tree, the rest by the implicit rule of Newton at the solution
-    r, e = r + r_0 - stop(r_0), jax.vmap(rotation.plus)(e, jax.vmap(rotation.minus)(e_0, stop(e_0)))
+    shift = matvec(jnp.swapaxes(rotation.matrix(e_0), 1, 2), r - r_0)
+    turn = rotation.multiply(rotation.conjugate(e_0), e)
+
+    def closed(position: Coordinates) -> tuple[Array, Array]:
+        r, e = along_tree(position)
+        return r + matvec(rotation.matrix(e), shift), rotation.multiply(e, turn)
+
+    r, e, v_0 = _in_motion(closed, position, rate)
 
     def newton(pose, _):
         return _newton(system, prepared, pose[0], pose[1], near, target, given), None
 
     (r, e), _ = jax.lax.scan(newton, (r, e), length=2)
-    wanted = jnp.array([rate[system.axis_names()[i]] for i in given]).reshape(len(given))
-    v = _consistent_velocity(system, prepared, r, e, near, v_0, wanted, given)
+    wanted = jnp.array([rate[system.axis_names()[i]] for i in paced]).reshape(len(paced))
+    v = _consistent_velocity(system, prepared, r, e, near, v_0, wanted, paced)
     if system.axes:
         near = stop(axes.coordinates(system, frames.kinematics(system, r, e, prepared.geometry), near))
     return _state(system, r, e, v, near)
+
+
+def _in_motion(
+    place: Callable[[Coordinates], tuple[Array, Array]], position: Coordinates, rate: Coordinates
+) -> tuple[Array, Array, Array]:
+    """Poses at joint coordinates, and the velocities (v world, w body) that their rates give."""
+    (r, e), (r_dot, e_dot) = jax.jvp(place, (position,), (rate,))
+    return r, e, jnp.concatenate([r_dot, 2 * rotation.multiply(rotation.conjugate(e), e_dot)[..., 1:]], axis=-1)
 
 
 def assembly_error(system: System, params: Params, state: State) -> Float[Array, ""]:
@@ -136,7 +153,7 @@ def _read(system: System, joints: Mapping[str, Any], bodies: Mapping[str, Any]):
     position: Coordinates = {}
     rate: Coordinates = {}
     sizes: dict[str, tuple[int, ...]] = {axis.name: () for axis in system.axes}
-    sizes |= {joint.name: (3,) for joint in system.joints if joint.type == "ball"}
+    sizes |= {joint.name: (3,) for joint in system.joints if joint.kind.isotropic}
     for name in joints:
         if name not in sizes:
             known = ", ".join(sizes) or "none"
@@ -151,10 +168,15 @@ def _read(system: System, joints: Mapping[str, Any], bodies: Mapping[str, Any]):
             raise ValueError(f"joint '{name}': unknown {sorted(unknown)}; give 'position' and 'rate'")
         position[name] = jnp.asarray(value.get("position", zero), dtype=zero.dtype).reshape(size)
         rate[name] = jnp.asarray(value.get("rate", zero), dtype=zero.dtype).reshape(size)
-        if size:
-            position[f"spin {name}"], rate[f"spin {name}"] = zero, rate[name]
-            rate[name] = zero
-    given = [i for i, axis in enumerate(system.axes) if axis.name in joints]
+    for j, parts in _spins(system).items():  # as a whole and by component: both add up
+        name, zero = system.joints[j].name, jnp.zeros(3)
+        theta, spin = (x.get(name, zero) + jnp.stack([x[part] for part in parts]) for x in (position, rate))
+        position[f"joint {name}"], rate[f"joint {name}"] = jnp.stack([theta, zero]), jnp.stack([zero, spin])
+    # of what loops and rolling leave to be found: a direction has no coordinate, but may be given a rate
+    named = [i for i, axis in enumerate(system.axes) if axis.name in joints]
+    spins = [i for i in named if system.axes[i].kind == "spin"]
+    given = tuple(i for i in named if i not in spins)
+    paced = (*given, *(i for i in spins if _has_rate(joints[system.axes[i].name])))
     for name in bodies:
         if name not in system.bodies:
             raise KeyError(f"no body called '{name}'; known: {', '.join(system.bodies)}")
@@ -166,7 +188,20 @@ def _read(system: System, joints: Mapping[str, Any], bodies: Mapping[str, Any]):
         v, w = (jnp.asarray(x, dtype=jnp.zeros(()).dtype) for x in twist)
         rate[f"body {name}"] = jnp.stack([v, jnp.zeros_like(v)])
         position[f"spin {name}"], rate[f"spin {name}"] = jnp.zeros_like(w), w
-    return tuple(given), position, rate
+    return given, paced, position, rate
+
+
+def _has_rate(value: Any) -> bool:
+    return isinstance(value, Mapping) and "rate" in value
+
+
+def _spins(system: System) -> dict[int, list[str]]:
+    """Names of the three directions of every joint that turns about them, by the joint's number."""
+    found: dict[int, list[str]] = {}
+    for axis in system.axes:
+        if axis.kind == "spin":
+            found.setdefault(axis.joint, []).append(axis.name)
+    return found
 
 
 def _state(system: System, r: Array, e: Array, v: Array, near: Array) -> State:
@@ -228,16 +263,17 @@ def _joint_motion(system: System, prepared: Prepared, position: Coordinates) -> 
     one = jnp.array([1.0, 0.0, 0.0, 0.0], dtype=prepared.params.com.dtype)
     turn = jnp.broadcast_to(one, (count, 4))
     slide = jnp.zeros((count, 3), dtype=one.dtype)
-    distance = [j for j, joint in enumerate(system.joints) if joint.type == "distance"]
+    distance = [j for j, joint in enumerate(system.joints) if joint.kind.apart]
     if distance:
         slide = slide.at[np.array(distance), 2].set(prepared.params.length[np.array(distance)])
-    balls = [j for j, joint in enumerate(system.joints) if joint.type == "ball"]
-    if balls:
-        names = [system.joints[j].name for j in balls]
-        theta, spin = (jnp.stack([position[f"{kind}{name}"] for name in names]) for kind in ("", "spin "))
-        turn = turn.at[np.array(balls)].set(rotation.multiply(rotation.exp(theta), rotation.exp(spin)))
-    for rank in range(3):
-        mine = [axes_of[rank] for axes_of in system.rows_of_axes if len(axes_of) > rank]
+    spins = list(_spins(system))
+    if spins:
+        both = jnp.stack([position[f"joint {system.joints[j].name}"] for j in spins])
+        turned = rotation.multiply(rotation.exp(both[:, 0]), rotation.exp(both[:, 1]))
+        turn = turn.at[np.array(spins)].set(turned)
+    moving = [[pair for pair in of_joint if system.axes[pair[1]].kind != "spin"] for of_joint in system.rows_of_axes]
+    for rank in range(max(map(len, moving), default=0)):
+        mine = [axes_of[rank] for axes_of in moving if len(axes_of) > rank]
         if mine:
             chosen = [system.axes[i] for _, i in mine]
             value = jnp.stack([position[axis.name] for axis in chosen])
@@ -262,11 +298,17 @@ def _violations(
 
 
 def _projection_rows(
-    system: System, prepared: Prepared, kin: frames.Kinematics, near: Array, time: Array
+    system: System, prepared: Prepared, kin: frames.Kinematics, near: Array, time: Array, *, poses: bool = False
 ) -> tuple[Rows, Array]:
-    """Rows whose `a` is what is violated, in the mass metric; and -gamma(t) of nonholonomic rows."""
+    """Rows whose `a` is what is violated, in the mass metric; and -gamma(t) of nonholonomic rows.
+
+    `poses`: only the rows that bind these; what must not slip may be put anywhere.
+    """
     params = prepared.params
     found, (b_A, b_B) = _violations(system, params, kin, near, time)
+    if poses and not np.all(system.holonomic):
+        binding = system.holonomic[[node for node, _ in system.edges]]
+        found = found._replace(G=jnp.where(binding[:, :, None], found.G, 0.0))
     others = len(system.node_rows) - len(system.joints)
     scale = jnp.concatenate(
         [
@@ -275,6 +317,8 @@ def _projection_rows(
         ]
     )
     D = mass_matrix(params, prepared.J)
+    if system.roots:  # they stand where they were put
+        D = D.at[np.array(system.roots)].multiply(_HELD)
     na = len(system.axes)
     rows = Rows(
         D=D,
@@ -309,7 +353,7 @@ def _solve(system: System, rows: Rows, defect: Array, miss: Array, given: tuple[
 
 def _newton(system: System, prepared: Prepared, r: Array, e: Array, near: Array, target: Array, given: tuple[int, ...]):
     kin = frames.kinematics(system, r, e, prepared.geometry)
-    rows, _ = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
+    rows, _ = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype), poses=True)
     # the matrix's own derivative meets what is violated, which is nothing but rounding: the implicit rule without it
     fixed = jax.lax.stop_gradient(rows)
     d, _ = _solve(system, fixed, rows.a, _miss(system, kin, target, given), given)
@@ -320,9 +364,9 @@ def _miss(system: System, kin: frames.Kinematics, target: Array, given: tuple[in
     if not given:
         return target
     index = jnp.array(given, dtype=int)
-    rotational = jnp.array([system.axes[i].rotational for i in given])
+    counted = jnp.array([system.axes[i].turns for i in given])
     miss = axes.wrapped(system, kin)[index] - target
-    return jnp.where(rotational, miss - 2 * jnp.pi * jax.lax.stop_gradient(jnp.round(miss / (2 * jnp.pi))), miss)
+    return jnp.where(counted, miss - 2 * jnp.pi * jax.lax.stop_gradient(jnp.round(miss / (2 * jnp.pi))), miss)
 
 
 def _close(
@@ -339,7 +383,7 @@ def _close(
     def body(carry):
         r, e, near, _, k = carry
         kin = frames.kinematics(system, r, e, prepared.geometry)
-        rows, _ = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
+        rows, _ = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype), poses=True)
         d, _ = _solve(system, rows, rows.a, _miss(system, kin, target, given), given)
         d = d * jnp.minimum(1.0, 0.5 / jnp.maximum(jnp.max(jnp.abs(d[:, 3:])), 1e-12))
         r, e = r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:])

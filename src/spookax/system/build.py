@@ -9,7 +9,7 @@ import numpy as np
 from .._typing import Array, Float
 from ..math import rotation
 from ..scene import Scene
-from ..scene.kinds import KINDS, frame
+from ..scene.kinds import frame
 from ..scene.parts import Along, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
 from .params import Params
@@ -25,30 +25,33 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
     (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on.
 
     An axis gets a dry-friction row only if its level is positive in the scene or among the `unknown` paths, and so for
-    bearings and restitution: rows are topology, levels are parameters.
+    bearings, restitution and rotors of axes that do not simply turn: rows are topology, levels are parameters.
     """
     names = tuple(scene.bodies)
     number = {name: i for i, name in enumerate(names)} | {"world": WORLD}
-    joints = tuple(Joint(n, j.type, number[j.parent], number[j.child]) for n, j in scene.joints.items())
-    free = [(i, n, axis) for i, n in enumerate(scene.joints) for axis in KINDS[scene.joints[n].type].axes]
+    joints = tuple(Joint(n, j.kind, number[j.parent], number[j.child]) for n, j in scene.joints.items())
+    free = [(i, n, axis) for i, n in enumerate(scene.joints) for axis in scene.joints[n].kind.axes]
     along = [scene.joints[n].along(axis.name) for _, n, axis in free]
 
-    def present(axis: str, at: SceneJoint | Along, key: str) -> bool:
+    def present(place: str, at: SceneJoint | Along, key: str) -> bool:
         """Whether a number of an axis is positive or unknown."""
-        return operator.attrgetter(key)(at) > 0 or f"joints.{axis.replace('.', '.axes.')}.{key}" in unknown
+        return operator.attrgetter(key)(at) > 0 or f"{place}.{key}" in unknown
 
+    places = [joints[i].place(axis.path(n)) for i, n, axis in free]
     axes = tuple(
         Axis(
             i,
             axis.path(n),
             axis.kind,
             axis.column,
-            any(present(axis.path(n), at, f"friction.{level}") for level in _DRY),
-            axis.bearing if present(axis.path(n), at, "friction.bearing") else (),
+            axis.other,
+            any(present(place, at, f"friction.{level}") for level in _DRY),
+            axis.bearing if present(place, at, "friction.bearing") else (),
             tuple(key for key in ("lower", "upper") if getattr(at.limits, key) is not None),
-            present(axis.path(n), at, "limits.restitution"),
+            axis.kind != "turn" and present(place, at, "armature"),
+            present(place, at, "limits.restitution"),
         )
-        for (i, n, axis), at in zip(free, along, strict=True)
+        for (i, n, axis), place, at in zip(free, places, along, strict=True)
     )
     axis_of = {axis.name: i for i, axis in enumerate(axes)}
     screws = [n for n, j in scene.joints.items() if j.type == "screw"]
@@ -104,7 +107,7 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         child_at=array([j.child_at for j in scene.joints.values()], 3),
         parent_frame=parent_frames,
         child_frame=_turned_back(parent_frames, turns),
-        length=array([_or(j.length, 0.0) for j in scene.joints.values()]),
+        length=array([_or(j.length, _or(j.radius, 0.0)) for j in scene.joints.values()]),
         relative_compliance=array(
             [_or(j.relative_compliance, defaults.relative_compliance) for j in scene.joints.values()]
         ),

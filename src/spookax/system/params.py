@@ -26,7 +26,7 @@ class Params(eqx.Module):
     child_at: Float[Array, "joints 3"]  # joint point in the child's frame [m]
     parent_frame: Float[Array, "joints 4"]  # joint frame (z: axis) in the parent's frame
     child_frame: Float[Array, "joints 4"]  # joint frame in the child's frame
-    length: Float[Array, " joints"]  # between the points of a distance joint [m]
+    length: Float[Array, " joints"]  # of a distance joint, radius of one that rolls [m]
     relative_compliance: Float[Array, " joints"]  # rho = Sigma / scale of G M^-1 G^T [-]
     relaxation: Float[Array, " joints"]  # tau / h [steps]
     # axes
@@ -95,6 +95,7 @@ class ParameterPath:
     field: str
     index: tuple[int, ...]
     key: str = ""  # for the user's rows: the name of the number
+    count: int = 1  # of entries from there on that are this number
 
     def get(self, params: Params) -> Scalar:
         if self.key:
@@ -104,7 +105,8 @@ class ParameterPath:
     def set(self, params: Params, value: Scalar) -> Params:
         if self.key:
             return eqx.tree_at(lambda p: p.rows[self.index[0]][self.key], params, value)
-        new = getattr(params, self.field).at[self.index].set(value)
+        place = self.index if self.count == 1 else slice(self.index[0], self.index[0] + self.count)
+        new = getattr(params, self.field).at[place].set(value)
         return eqx.tree_at(lambda p: getattr(p, self.field), params, new)
 
 
@@ -112,8 +114,8 @@ def paths(system: System) -> dict[str, ParameterPath]:
     """Every parameter path of a mechanism."""
     found: dict[str, ParameterPath] = {}
 
-    def add(path: str, field: str, *index: int) -> None:
-        found[path] = ParameterPath(path, field, index)
+    def add(path: str, field: str, *index: int, count: int = 1) -> None:
+        found[path] = ParameterPath(path, field, index, count=count)
 
     for name, i in _XYZ.items():
         add(f"gravity.{name}", "gravity", i)
@@ -130,13 +132,20 @@ def paths(system: System) -> dict[str, ParameterPath]:
             add(f"joints.{joint.name}.at.{name}", "at", j, i)
             add(f"joints.{joint.name}.child_at.{name}", "child_at", j, i)
         add(f"joints.{joint.name}.relative_compliance", "relative_compliance", j)
-        if joint.type == "distance":
-            add(f"joints.{joint.name}.length", "length", j)
+        if joint.kind.apart:
+            key = "length" if "length" in joint.kind.keys else "radius"
+            add(f"joints.{joint.name}.{key}", "length", j)
     for a, axis in enumerate(system.axes):
+        joint = system.joints[axis.joint]
+        place, shared = joint.place(axis.name), joint.kind.isotropic
+        if shared and a > 0 and system.axes[a - 1].joint == axis.joint:
+            continue
         for suffix, field in _AXIS_FIELDS.items():
-            add(f"joints.{axis.name.replace('.', '.axes.')}.{suffix}", field, a)
+            missing = (field == "rest" and axis.kind == "spin") or (field == "armature" and not axis.takes_rotor)
+            if not missing:
+                add(f"{place}.{suffix}", field, a, count=len(joint.kind.axes) if shared else 1)
         for field in (*axis.stops, *(("restitution",) if axis.stops else ())):
-            add(f"joints.{axis.name.replace('.', '.axes.')}.limits.{field}", field, a)
+            add(f"{place}.limits.{field}", field, a)
     for c, coupling in enumerate(system.couplings):
         add(coupling.path, "ratio", c)
         if coupling.path.startswith("couplings."):

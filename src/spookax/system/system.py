@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..math.block_sparse import Pattern, symbolic
-from ..scene.kinds import KINDS
+from ..scene.kinds import JointKind
 
 WORLD = -1
 _MANY = 8  # bodies from which on the step is factored in levels
@@ -19,34 +19,50 @@ class Joint:
     """A joint between two bodies; `parent` is `WORLD` or a body number."""
 
     name: str
-    type: str
+    kind: JointKind
     parent: int
     child: int
 
     @property
     def num_rows(self) -> int:
-        return len(KINDS[self.type].lengths)
+        return len(self.kind.lengths)
+
+    def place(self, axis: str) -> str:
+        """Where in a scene the numbers of one of the joint's axes are, by the axis' name."""
+        return f"joints.{self.name if self.kind.isotropic else axis.replace('.', '.axes.')}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
     """A free coordinate of a joint: where springs, friction, limits, motors, couplings and sensors act.
 
-    `kind` and `column` as in `spookax.scene.kinds.FreeAxis`; `name`: the joint's, or `joint.axis`.
+    `kind`, `column` and `other` as in `spookax.scene.kinds.FreeAxis`; `name`: the joint's, or `joint.axis`.
     """
 
     joint: int
     name: str
     kind: str
     column: int
+    other: int
     friction: bool  # has a dry-friction row in the MLCP
     bearing: tuple[int, ...] = ()  # rows of the joint whose force adds to that friction
     stops: tuple[str, ...] = ()  # of "lower" and "upper" those that it has
+    bends: bool = False  # has a rotor, and a rate row that changes along the motion
     bounces: bool = False  # impacts on its stops are elastic in part
 
     @property
     def rotational(self) -> bool:
         return self.kind not in ("slide", "distance")
+
+    @property
+    def takes_rotor(self) -> bool:
+        """Whether its armature may be changed from what it was built with."""
+        return self.bends or self.kind == "turn"
+
+    @property
+    def turns(self) -> bool:
+        """Whether the position is an angle that counts full turns."""
+        return self.rotational and self.kind != "spin"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,9 +169,13 @@ class System:
 
     @functools.cached_property
     def holonomic(self) -> np.ndarray:
-        """Which constraint nodes bind positions (the user's others bind velocities), (nodes,)."""
-        own = [row.holonomic for row in self.constraints]
-        return np.array([True] * (len(self.joints) + len(self.couplings)) + own, dtype=bool)
+        """Which rows of the constraint nodes bind positions (the others bind velocities), (nodes, width)."""
+        out = np.ones((len(self.node_rows), self.width), dtype=bool)
+        for j, joint in enumerate(self.joints):
+            out[j, : joint.num_rows] = joint.kind.holonomic
+        for c, row in enumerate(self.constraints, len(self.joints) + len(self.couplings)):
+            out[c] = row.holonomic
+        return out
 
     @functools.cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
@@ -188,6 +208,17 @@ class System:
         """Sides of axes on every body: i for the parent's side of axis i, i + (number of axes) for the child's."""
         parents, children = self.axis_ends()
         return _groups([*parents.tolist(), *children.tolist()], self.num_bodies)
+
+    @functools.cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Bodies from which the tree starts where nothing ties it to the world, those alone left out."""
+        reached, roots = {WORLD}, []
+        for j in self.tree:
+            ends = {self.joints[j].parent, self.joints[j].child}
+            if not ends & reached:
+                roots.append(self.joints[j].parent)
+            reached |= ends
+        return tuple(roots)
 
     @property
     def cogging(self) -> tuple[tuple[int, float], ...]:
@@ -310,7 +341,7 @@ def spanning_tree(num_bodies: int, joints: tuple[Joint, ...]) -> tuple[int, ...]
 
 def node_width(joints: tuple[Joint, ...], couplings: tuple[Coupling, ...], constraints: tuple[Any, ...]) -> int:
     """Rows of the largest constraint node, those of a joint's free axes among them."""
-    of_joints = [joint.num_rows + len(KINDS[joint.type].axes) for joint in joints]
+    of_joints = [joint.num_rows + len(joint.kind.axes) for joint in joints]
     return max([*of_joints, *(1 for _ in couplings), *(row.num_rows for row in constraints)], default=1)
 
 

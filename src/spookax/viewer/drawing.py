@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..scene import Scene
-from ..scene.kinds import KINDS, frame
+from ..scene.kinds import frame
 from ..scene.parts import Body, Joint
 from ..scene.shapes import Box, Capsule, Cylinder, Mesh, Sphere, load_mesh, rotation_matrix
 from .poses import matrices, pose_matrix
@@ -108,7 +108,7 @@ def _joint(name: str, joint: Joint, size: float) -> Iterator[Part]:
     """A pin along every axis that turns, a rail along every one that slides, a ball where no direction is held."""
     name = f"joint_{name}"
     columns = matrices(frame(joint.axis, joint.x_axis)).T
-    for axis in (axis for axis in KINDS[joint.type].axes if axis.kind != "distance"):
+    for axis in (axis for axis in joint.kind.axes if axis.kind not in ("distance", "spin")):
         part = f"{name}_{axis.name}" if axis.name else name
         radius, length = (0.015, 0.12) if axis.rotational else (0.008, 2.0)
         yield _cylinder(part, radius * size, length * size, _along(columns[axis.column], joint.at), _GREY)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..scene import Scene
-from ..scene.kinds import KINDS, frame
+from ..scene.kinds import frame
 from ..scene.parts import Initial, Joint
 from ..scene.shapes import rotation_matrix
 
@@ -175,13 +175,16 @@ def pose_matrix(at: ArrayLike, rotation: np.ndarray) -> np.ndarray:
 def _relative_pose(name: str, joint: Joint, initial: Mapping[str, Initial]) -> np.ndarray:
     """Pose of the child in the parent, X_PC (4, 4), at the joint's initial positions."""
     F = matrices(frame(joint.axis, joint.x_axis))  # columns u, v, n in the parent
-    turn, slide = np.eye(3), F[:, 2] * (joint.length or 0.0)
-    for axis in KINDS[joint.type].axes:
+    turn, slide = np.eye(3), F[:, 2] * (joint.length or joint.radius or 0.0)
+    spin = np.zeros(3)
+    for axis in joint.kind.axes:
         start = initial.get(axis.path(name))
         along = F[:, axis.column] * (start.position if start is not None else 0.0)
-        if axis.rotational:
+        if axis.kind == "spin":
+            spin = spin + along
+        elif axis.rotational:
             turn = turn @ rotation_matrix(tuple(along))
         else:
             slide = slide + along
-    R_PC = turn @ rotation_matrix(joint.rotation)
+    R_PC = turn @ rotation_matrix(tuple(spin)) @ rotation_matrix(joint.rotation)
     return pose_matrix(np.asarray(joint.at) + slide - R_PC @ np.asarray(joint.child_at), R_PC)
