@@ -7,8 +7,10 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from spookax.complementarity import MLCP
+from spookax.complementarity import MLCP, BlockPivoting, Lemke, ProjectedGaussSeidel
 
+EXACT = Lemke()
+SOLVERS = {"lemke": EXACT, "block pivoting": BlockPivoting(), "projected": ProjectedGaussSeidel(sweeps=1000)}
 FILE = json.loads((Path(__file__).parents[1] / "data" / "lcp_problems.json").read_text())
 
 

@@ -11,8 +11,8 @@ from engine.mechanisms import compiled, place
 
 from benchmarks.chain import chain
 from spookax._results import STEP_RESULTS
-from spookax.complementarity import Lemke
-from spookax.stepping import BlockPivoting, rollout
+from spookax.complementarity import BlockPivoting, Lemke
+from spookax.stepping import rollout
 from spookax.system import build
 
 LINKS, COUNT = 12, 120

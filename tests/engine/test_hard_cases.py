@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from engine.mechanisms import DOWN, JOINT_TYPES, NAMES, U, compiled, mechanism, pairs, rack
 
-from spookax.stepping import BlockPivoting, rollout, state_from_joints
+from spookax.complementarity import BlockPivoting
+from spookax.stepping import rollout, state_from_joints
 from spookax.system import locate
 
 STEPS = 300

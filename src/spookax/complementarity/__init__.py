@@ -2,6 +2,7 @@
 
 from .active_set import active_set as active_set
 from .active_set import active_set_solve as active_set_solve
+from .block_pivoting import BlockPivoting as BlockPivoting
 from .derivative import free_rows as free_rows
 from .derivative import solve_mlcp as solve_mlcp
 from .lemke import Lemke as Lemke

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._results import MLCP_RESULTS
 from ._pivoting import LIMIT, RAY, SOLVED, follow_path
-from .active_set import ActiveSetSystem, active_set_solve
+from .active_set import active_set_solve, refined_solve
 from .problem import MLCP, AbstractMLCPSolver, Solution
 from .projected import projected_sweeps
 
@@ -132,7 +132,7 @@ class Lemke(AbstractMLCPSolver):
             free, bound = _set_of(problem, x - problem.slack(x) / problem.diagonal())
             free = jnp.where(pivoting, outcome.free, free)
             bound = jnp.where(pivoting, jnp.where(outcome.at_upper, problem.upper, problem.lower), bound)
-            best = best.improve(problem, _refined_solve(problem, free, bound))
+            best = best.improve(problem, refined_solve(problem, free, bound))
             return (
                 attempt + 1,
                 best,
@@ -152,13 +152,3 @@ def _set_of(problem: MLCP, y: Float[Array, " n"]) -> tuple[Bool[Array, " n"], Fl
 def _solve_on_set(problem: MLCP, y: Float[Array, " n"]) -> Float[Array, " n"]:
     free, bound = _set_of(problem, y)
     return active_set_solve(problem.N, free, jnp.where(free, -problem.q, bound), pivot=False)
-
-
-def _refined_solve(problem: MLCP, free: Bool[Array, " n"], bound: Float[Array, " n"]) -> Float[Array, " n"]:
-    """x on an active set, with two steps of iterative refinement."""
-    system = ActiveSetSystem(problem.N, free)
-
-    def correct(_, x):
-        return x - system.solve(jnp.where(free, problem.slack(x), x - bound))
-
-    return jax.lax.fori_loop(0, 3, correct, jnp.where(free, 0.0, bound))

@@ -89,7 +89,7 @@ class Solution(eqx.Module):
     """N x + q."""
     result: MLCP_RESULTS
     pivots: Int[Array, ""]
-    """Pivots and sweeps; 0 when the active set was guessed."""
+    """Pivots, sweeps or trials of an active set; 0 where `Lemke` guessed the set."""
     residual: Float[Array, ""]
     """`MLCP.natural_residual(x)`. [-]"""
 

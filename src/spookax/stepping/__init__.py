@@ -2,7 +2,6 @@
 
 from .inverse import forward_residual as forward_residual
 from .inverse import inverse_dynamics as inverse_dynamics
-from .pivoting import BlockPivoting as BlockPivoting
 from .rollout import Trajectory as Trajectory
 from .rollout import kick_inputs as kick_inputs
 from .rollout import rollout as rollout

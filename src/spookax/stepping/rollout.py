@@ -8,10 +8,11 @@ import jax.numpy as jnp
 
 from .._results import STEP_RESULTS
 from .._typing import Array, Float, Int
+from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
 from ..math import rotation
 from ..system import Params, State, System
-from .spook import Solver, StepInfo, step
+from .spook import StepInfo, step
 from .start import half_kick_back
 
 
@@ -62,7 +63,7 @@ def rollout(
     *,
     wrenches: Float[Array, "steps bodies 6"] | None = None,
     half_kick: bool = True,
-    solver: Solver | None = None,
+    solver: AbstractMLCPSolver | None = None,
     throw: bool = True,
 ) -> Trajectory:
     """Simulate `controls.shape[0]` steps of length `params.step`.

@@ -16,7 +16,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .._results import MLCP_RESULTS, STEP_RESULTS
 from .._typing import Array, Bool, Float, Int
-from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, active_set_solve, free_rows
+from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, active_set_solve, free_rows
 from ..constraints import Prepared, Rows, assemble, axes
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation
@@ -24,15 +24,14 @@ from ..math.block_sparse import Factor, take
 from ..math.product import matmul, matvec
 from ..system import State, System
 from . import impacts, saddle
-from .pivoting import BlockPivoting, on_set, pivot
+from .pivoting import on_set, pivot
 
-Solver = AbstractMLCPSolver | BlockPivoting
 _FEW_ROWS = 16  # with bounds: above, the condensed matrix costs more than a few sparse factorisations
 _BEARING_PASSES = 60
 _BEARING_TOLERANCE = 1e-12  # relative change of the levels of friction; what the derivative assumes to be none
 
 
-def default_solver(system: System) -> Solver:
+def default_solver(system: System) -> AbstractMLCPSolver:
     """Lemke's method on the condensed matrix for a few rows with bounds, sparse pivoting for many."""
     return Lemke() if len(system.boxes) <= _FEW_ROWS else BlockPivoting()
 
@@ -61,7 +60,7 @@ class _Solved(NamedTuple):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def solve_rows(
-    system: System, solver: Solver, rows: Rows, guess: Float[Array, " boxes"]
+    system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Float[Array, " boxes"]
 ) -> tuple[Array, Array, Array, tuple[MLCP_RESULTS, Array]]:
     """`(v+, lam, x, (result, pivots))` of the rows: condense on the rows with bounds, solve the MLCP, expand.
 
@@ -73,7 +72,7 @@ def solve_rows(
     return found.v, found.lam, found.x, (found.result, found.pivots)
 
 
-def _solve(system: System, solver: Solver, rows: Rows, guess: Array) -> _Solved:
+def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> _Solved:
     if not system.boxes:
         lu = saddle.factor(system, rows)
         v, lam = saddle.solve(system, lu, -rows.p[..., None], -rows.a[..., None])
@@ -262,7 +261,7 @@ def step(
     command: Float[Array, " motors"],
     impulse: Float[Array, "bodies 6"] | None = None,
     *,
-    solver: Solver | None = None,
+    solver: AbstractMLCPSolver | None = None,
     guess: Float[Array, " boxes"] | None = None,
 ) -> tuple[State, StepInfo]:
     """One step of length h.

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
+from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, prepare
 from ..constraints.assemble import Violations, axis_motion, mass_matrix, velocity, violations
 from ..math import rotation, small
 from ..math.product import matvec
 from ..system import Params, State, System
 from . import saddle
-from .spook import Solver, default_solver, solve_rows
+from .spook import default_solver, solve_rows
 
 Coordinates = dict[str, Array]
 _NEWTON_LIMIT = 60
@@ -105,7 +106,7 @@ def half_kick_back(
     prepared: Prepared,
     state: State,
     command: Float[Array, " motors"],
-    solver: Solver | None = None,
+    solver: AbstractMLCPSolver | None = None,
     impulse: Float[Array, "bodies 6"] | None = None,
 ) -> State:
     """Velocities moved from t_0 to t_0 - h/2, such that their mean with those of the first step are the given ones.
