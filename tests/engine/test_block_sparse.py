@@ -58,15 +58,47 @@ def stacks(sizes, blocks):
     return {str([key for key, _ in found]): np.stack([b for _, b in found]) for found in shapes.values()}
 
 
-def solved(pattern, stacked, rhs):
-    work, x = block_sparse.Store(), block_sparse.Store()
+def filled(stacked):
+    work = block_sparse.Store()
     for keys, block in stacked.items():
         work.put(ast.literal_eval(keys), block)
-    ends = np.cumsum(pattern.sizes)
-    for i, (end, size) in enumerate(zip(ends, pattern.sizes, strict=True)):
+    return work
+
+
+def solved(pattern, stacked, rhs):
+    return solution(block_sparse.factor(pattern, filled(stacked)), rhs)
+
+
+def solution(factor, rhs):
+    x, sizes = block_sparse.Store(), factor.pattern.sizes
+    ends = np.cumsum(sizes)
+    for i, (end, size) in enumerate(zip(ends, sizes, strict=True)):
         x.put([(i,)], rhs[None, end - size : end])
-    block_sparse.factor(pattern, work).solve(x)
+    factor.solve(x)
     return jnp.concatenate([x.get([(i,)])[0] for i in range(len(ends))])
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("waiting", [(), (1, 3)], ids=["all bodies first", "three of five"])
+def test_what_was_begun_is_finished_for_other_rows(waiting, count, rng):
+    """Bodies of 6 and nodes of 5 between them, whose rows are multiplied and whose diagonal is added to, twice."""
+    sizes, bodies = (6,) * 5 + (5,) * 4, 5
+    joints = {bodies + j: {j, j + 1} for j in range(4)}
+    edges = {(j, b) for j, ends in joints.items() for b in ends}
+    pattern = block_sparse.symbolic(sizes, edges, None, joints | {b: set(joints) for b in waiting})
+    assert set(pattern.levels[0]) == set(range(bodies)) - set(waiting)
+    dense, blocks, _ = draw(rng, sizes, edges)
+    rhs, scale, diagonal = rng.normal(size=(50, 2)), rng.uniform(0.5, 2.0, (2, 4, 5)), rng.uniform(1.0, 2.0, (2, 4, 5))
+
+    @compiled
+    def solve(stacked, scale, diagonal, rhs):
+        begun = block_sparse.begin(pattern, filled(stacked), count)
+        return [solution(begun.finish(bodies, *change), rhs) for change in zip(scale, diagonal, strict=True)]
+
+    for k, x in enumerate(solve(stacks(sizes, blocks), scale, diagonal, rhs)):
+        by = np.concatenate([np.ones(6 * bodies), scale[k].reshape(-1)])
+        added = np.concatenate([np.zeros(6 * bodies), diagonal[k].reshape(-1)])
+        np.testing.assert_allclose(x, np.linalg.solve(by[:, None] * dense + np.diag(added), rhs), rtol=1e-9, atol=1e-9)
 
 
 def test_levels_of_a_chain_grow_with_its_logarithm():

@@ -77,13 +77,14 @@ class BlockPivoting(AbstractMLCPSolver):
     tolerance: float | None = eqx.field(default=None, static=True)
 
     def search(
-        self, attempt: Callable[[Sides], tuple[Trial, Sides]], side: Sides
+        self, attempt: Callable[[Sides, Bool[Array, ""]], tuple[Trial, Sides]], side: Sides
     ) -> tuple[Sides, Trial, Bool[Array, ""], Int[Array, ""]]:
         """The sides where the search ended, its last trial, whether that asks for no change, the number of trials.
 
         **Arguments:**
 
-        - `attempt`: the trial for some sides, any arrays, and the sides that it asks for.
+        - `attempt`: of some sides the trial, any arrays, and the sides that it asks for. With the flag it has to name
+          all contradictions (that is what Murty's rule needs); without, a trial may leave out some, but not all.
         - `side`: of the first trial.
         """
         count = side.shape[0]
@@ -100,10 +101,10 @@ class BlockPivoting(AbstractMLCPSolver):
             left = jnp.where(number < fewest, self.patience, left - 1)
             last = jnp.arange(count) == jnp.max(jnp.where(wrong, jnp.arange(count), -1))
             side = jnp.where(jnp.where(left >= 0, wrong, last), wanted, side)
-            trial, wanted = attempt(side)
+            trial, wanted = attempt(side, left < 0)
             return side, trial, wanted, jnp.minimum(number, fewest), left, k + 1
 
-        start = (side, *attempt(side), jnp.array(count + 1), jnp.array(self.patience), jnp.array(1))
+        start = (side, *attempt(side, jnp.array(False)), jnp.array(count + 1), jnp.array(self.patience), jnp.array(1))
         side, trial, wanted, _, _, k = jax.lax.while_loop(go_on, body, start)
         return side, trial, jnp.all(wanted == side), k
 
@@ -115,7 +116,7 @@ class BlockPivoting(AbstractMLCPSolver):
         start = -problem.q / diagonal if guess is None else guess
         start = jnp.where(jnp.isfinite(start), start, 0.0)
 
-        def attempt(side: Array) -> tuple[Array, Array]:
+        def attempt(side: Array, _: Array) -> tuple[Array, Array]:
             x = refined_solve(problem, side == 0, bounds_of(side, lower, upper))
             y, tie = x - problem.slack(x) / diagonal, 64 * eps * problem.scale(x)
             return x, wanted_sides(side, y, lower, upper, tie, valid & (lower < upper))

@@ -156,6 +156,16 @@ class Store:
         self._place.update((key, (len(self._stacks), i)) for i, key in enumerate(keys))
         self._stacks.append(blocks)
 
+    def copy(self) -> "Store":
+        """The same blocks, to be changed by themselves."""
+        other = Store()
+        other._stacks, other._place = list(self._stacks), dict(self._place)
+        return other
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys."""
+        return iter(self._place)
+
     def __contains__(self, key: Key) -> bool:
         return key in self._place
 
@@ -248,10 +258,57 @@ def _by_shape(pieces: Iterable[tuple[list[Key], Array]]) -> Iterator[tuple[list[
         yield all_keys, parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """A factorisation after its first levels: what matrices share that differ in the rows of later nodes only."""
+
+    pattern: Pattern
+    count: int  # of levels
+    fronts: list[_Front]
+    left: Store  # the Schur complement of the nodes that are gone
+
+    def finish(self, first: int, scale: Float[Array, "nodes size"], diagonal: Float[Array, "nodes size"]) -> Factor:
+        """The factors of the matrix whose rows of the nodes from `first` on, none of them gone, are multiplied by
+        `scale`; then `diagonal` is added to them."""
+        sizes, levels = self.pattern.sizes, self.pattern.levels
+        gone = {i for level in levels[: self.count] for i in level}
+        work = self.left.copy()
+        for size in sorted(set(sizes)):
+            keys = [(i, j) for i, j in work if i >= first and j not in gone and sizes[j] == size]
+            if keys:
+                work.put(keys, take(scale, [i - first for i, _ in keys])[:, :, None] * work.get(keys))
+        shift = diagonal[:, :, None] * jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)
+        work.add([(i, i) for i in range(first, len(sizes))], shift)
+
+        def factors(nodes: tuple[int, ...]) -> Float[Array, "k size"]:
+            """What the rows of some nodes of one size are multiplied by."""
+            one = jnp.ones((1, sizes[nodes[0]]), dtype=scale.dtype)
+            table = jnp.concatenate([scale, one]) if max(nodes) >= first else one
+            return take(table, [i - first if i >= first else table.shape[0] - 1 for i in nodes])
+
+        fronts = []
+        for front in self.fronts:
+            lower = front.lower
+            if lower is not None:
+                lower = jnp.concatenate([factors(nodes) for nodes in front.later], axis=1)[:, :, None] * lower
+            fronts.append(dataclasses.replace(front, lower=lower))
+        return Factor(self.pattern, fronts + _eliminate(self.pattern, work, levels[self.count :]))
+
+
+def begin(pattern: Pattern, work: Store, count: int) -> Begun:
+    """Eliminate the nodes of the first `count` levels. `work`: as for `factor`."""
+    return Begun(pattern, count, _eliminate(pattern, work, pattern.levels[:count]), work)
+
+
 def factor(pattern: Pattern, work: Store) -> Factor:
     """Factor the matrix given by its blocks under `(row node, column node)`; absent blocks are zero. Uses up `work`."""
+    return Factor(pattern, _eliminate(pattern, work, pattern.levels))
+
+
+def _eliminate(pattern: Pattern, work: Store, levels: Sequence[tuple[int, ...]]) -> list[_Front]:
+    """The fronts of some levels; `work` then holds the Schur complement of their nodes."""
     fronts = []
-    for level in pattern.levels:
+    for level in levels:
         alike: dict[tuple[int, ...], list[int]] = {}
         for i in level:
             alike.setdefault(tuple(pattern.sizes[j] for j in pattern.later[i]), []).append(i)
@@ -274,4 +331,4 @@ def factor(pattern: Pattern, work: Store) -> Factor:
                     updates.append((list(zip(rows, columns, strict=True)), block))
         for keys, blocks in _by_shape(updates):
             work.add(keys, blocks)
-    return Factor(pattern, fronts)
+    return fronts

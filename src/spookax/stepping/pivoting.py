@@ -1,12 +1,14 @@
 """Many rows with bounds without a dense matrix: the trials of `BlockPivoting`, every one a sparse solve.
 
 A free row, rate b v + slack x + offset = 0, is a viscous friction F rate / slack on its axis, and one on a bound a
-known impulse F x b^T: with a guessed set the step is a factorisation of the same block pattern.
+known impulse F x b^T: with a guessed set the step is a factorisation of the same block pattern. The trials share the
+elimination of the bodies that come before any joint.
 """
 
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from .._results import MLCP_RESULTS
@@ -15,7 +17,7 @@ from ..complementarity import BlockPivoting
 from ..complementarity.block_pivoting import bounds_of, sides_of, wanted_sides
 from ..constraints import Rows
 from ..constraints.assemble import scatter
-from ..math.block_sparse import Factor
+from ..math.block_sparse import Begun
 from ..system import System
 from . import saddle
 
@@ -28,45 +30,51 @@ class Trial(NamedTuple):
     y: Float[Array, " boxes"]  # x that would make w zero; beyond its bounds the row is on one
 
 
-def on_set(
-    system: System,
-    rows: Rows,
-    free: Bool[Array, " boxes"],
-    x: Float[Array, " boxes"],
-    pressed: Float[Array, "axes rows"] | None = None,
-) -> tuple[Rows, Factor]:
-    """The rows with what is free in kappa and p, and what is held (at `x`) in p; and their factor.
-
-    `pressed`: as in `saddle.blocks`.
-    """
+def on_set(system: System, rows: Rows, free: Bool[Array, " boxes"], x: Float[Array, " boxes"]) -> Rows:
+    """The rows with what is free in kappa and p, and what is held (at `x`) in p."""
     box = rows.box
     implicit = jnp.where(free, box.force * box.rate / box.slack, 0.0)
     given = box.force * jnp.where(free, -box.offset / box.slack, x)
     kappa = rows.kappa + saddle.spread(system, implicit)
     p = rows.p - scatter(system, rows.b_A, rows.b_B, saddle.spread(system, given))
-    known = eqx.tree_at(lambda r: (r.kappa, r.p), rows, (kappa, p))
-    return known, saddle.factor(system, known, pressed)
+    return eqx.tree_at(lambda r: (r.kappa, r.p), rows, (kappa, p))
 
 
 def pivot(
-    system: System, solver: BlockPivoting, rows: Rows, guess: Float[Array, " boxes"]
+    system: System, solver: BlockPivoting, rows: Rows, begun: Begun, guess: Float[Array, " boxes"]
 ) -> tuple[Trial, Bool[Array, " boxes"], MLCP_RESULTS, Int[Array, ""]]:
-    """The step, which rows are free, how it ended, and the number of trials. Bearings push as `Box.force` says."""
-    box, rounding = rows.box, 64 * jnp.finfo(guess.dtype).eps
+    """The step, which rows are free, how it ended, and the number of trials. Bearings push as `Box.force` says.
+
+    A trial is refined if it is to be exact or asks for no change. One that is not refined changes only what
+    contradicts it by more than its rounding, so that at a tie it does not undo what a refined one asked for.
+
+    **Arguments:**
+
+    - `begun`: `saddle.begin(system, rows)`.
+    """
+    box, eps = rows.box, float(jnp.finfo(guess.dtype).eps)
     lower, upper = box.lower, box.upper
 
-    def attempt(side: Array) -> tuple[Trial, Array]:
-        known, lu = on_set(system, rows, side == 0, bounds_of(side, lower, upper))
-        v, lam = saddle.solve(system, lu, -known.p[..., None], -known.a[..., None])
-        v, lam = v[..., 0], lam[..., 0]
-        wrong = saddle.balance(system, known, v, lam, jnp.zeros_like(box.force))
-        gap = saddle.gaps(system, known, v) + known.sigma * lam
-        dv, dlam = saddle.solve(system, lu, wrong[..., None], gap[..., None])
-        v, lam = v - dv[..., 0], lam - dlam[..., 0]
+    def asked(side: Array, v: Array, lam: Array, rounding: float) -> tuple[Trial, Array]:
         left = saddle.box_rates(system, rows, v)
         y = -left / box.slack
         tie = rounding * (1 + (jnp.abs(left) + jnp.abs(box.offset)) / box.slack)
         return Trial(v, lam, y), wanted_sides(side, y, lower, upper, tie, (box.force > 0) & (lower < upper))
+
+    def attempt(side: Array, exact: Array) -> tuple[Trial, Array]:
+        known = on_set(system, rows, side == 0, bounds_of(side, lower, upper))
+        lu = saddle.finish(system, begun, known)
+        v, lam = saddle.solve(system, lu, -known.p[..., None], -known.a[..., None])
+        v, lam = v[..., 0], lam[..., 0]
+        rough, wanted = asked(side, v, lam, eps**0.4)
+
+        def refined() -> tuple[Trial, Array]:
+            wrong = saddle.balance(system, known, v, lam, jnp.zeros_like(box.force))
+            gap = saddle.gaps(system, known, v) + known.sigma * lam
+            dv, dlam = saddle.solve(system, lu, wrong[..., None], gap[..., None])
+            return asked(side, v - dv[..., 0], lam - dlam[..., 0], 64 * eps)
+
+        return jax.lax.cond(exact | jnp.all(wanted == side), refined, lambda: (rough, wanted))
 
     side, trial, ended, k = solver.search(attempt, sides_of(guess, lower, upper))
     result = MLCP_RESULTS.where(ended, MLCP_RESULTS.successful, MLCP_RESULTS.pivot_limit)

@@ -1,5 +1,6 @@
 """The block matrix of the step: factor, solve, multiply. Body and constraint blocks only, never dense."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -64,6 +65,24 @@ def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows
 def factor(system: System, rows: Rows, pressed: Array | None = None) -> block_sparse.Factor:
     """Block LU of the step matrix."""
     return block_sparse.factor(system.pattern, blocks(system, rows, pressed))
+
+
+def begin(system: System, rows: Rows) -> block_sparse.Begun:
+    """What the factors for every kappa share: the bodies that are eliminated before any constraint."""
+    plain = eqx.tree_at(lambda r: (r.kappa, r.sigma), rows, (jnp.ones_like(rows.kappa), jnp.zeros_like(rows.sigma)))
+    levels = system.pattern.levels
+    count = next((k for k, level in enumerate(levels) if max(level) >= system.num_bodies), len(levels))
+    return block_sparse.begin(system.pattern, blocks(system, plain), count)
+
+
+def finish(system: System, begun: block_sparse.Begun, rows: Rows) -> block_sparse.Factor:
+    """Block LU of the step matrix: `factor(system, rows)`, from what was begun with any kappa."""
+    index = np.full((len(system.node_rows), system.width), len(system.axes))
+    for node in range(len(system.joints)):
+        for row, axis in system.rows_of_axes[node]:
+            index[node, row] = axis
+    scale = jnp.append(rows.kappa, jnp.ones((), rows.kappa.dtype))[index]
+    return begun.finish(system.num_bodies, scale, rows.sigma)
 
 
 def solve(

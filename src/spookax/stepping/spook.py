@@ -85,9 +85,11 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
 
 
 def _solve_sparse(system: System, solver: BlockPivoting, rows: Rows, guess: Array) -> _Solved:
+    begun = saddle.begin(system, rows)
+
     def attempt(force: Array, guess: Array) -> _Solved:
         fixed = eqx.tree_at(lambda r: r.box.force, rows, force)
-        trial, free, result, pivots = pivot(system, solver, fixed, guess)
+        trial, free, result, pivots = pivot(system, solver, fixed, begun, guess)
         return _Solved(trial.v, trial.lam, trial.y, result, pivots, free)
 
     return _settle(system, rows, attempt, guess)
@@ -188,7 +190,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
 
     if found.condensed is None or system.bearings:
         settled = eqx.tree_at(lambda r: r.box.force, rows, saddle.forces(system, rows, lam))
-        _, lu = on_set(system, settled, free, x, saddle.pressed(system, rows, lam, x))
+        lu = saddle.factor(system, on_set(system, settled, free, x), saddle.pressed(system, rows, lam, x))
         held = jnp.where(free, slack / box.slack, 0.0)
         more = saddle.spread(system, settled.box.force * held)
         balance = balance + scatter(system, rows.b_A, rows.b_B, more)

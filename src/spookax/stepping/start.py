@@ -122,11 +122,13 @@ def half_kick_back(
     def moved(v: Array) -> State:
         return eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
 
-    def body(v: Array, _):
-        ahead, *_ = solve_rows(system, chosen, assemble(system, prepared, moved(v), command, pushed), guess)
-        return v_0 + (v - ahead) / 2, None
+    def body(carry: tuple[Array, Array], _):
+        v, guess = carry
+        rows = assemble(system, prepared, moved(v), command, pushed)
+        ahead, _, x, _ = solve_rows(system, chosen, rows, jax.lax.stop_gradient(guess))
+        return (v_0 + (v - ahead) / 2, x), None
 
-    return moved(jax.lax.scan(body, v_0, length=_HALF_KICK_STEPS)[0])
+    return moved(jax.lax.scan(body, (v_0, guess), length=_HALF_KICK_STEPS)[0][0])
 
 
 def project(system: System, prepared: Prepared, state: State) -> State:
