@@ -13,12 +13,19 @@ import sys
 import time
 
 DEFAULT = {
-    "simulation": "rollouts, batches and compile times, beside MuJoCo if that is installed",
+    "simulation": "rollouts, batches, compile times and memory",
+    "peers": "the package beside MuJoCo and MJX, as far as they are installed (minutes)",
     "chain": "long chains and ladders of loops against their size",
     "accuracy": "reference motions: error and cost against the step size, order",
-    "gradients": "derivatives of a rollout in both modes",
+    "gradients": "derivatives of a rollout in both modes, of a closed loop",
     "identification": "the demo's identification and its pieces",
     "linear_cost": "one linear problem against the number of recordings",
+}
+PARTS = {
+    "peers.speed": "of `peers`: a step alone and in batches, compile times",
+    "peers.gradients": "of `peers`: derivatives of a rollout",
+    "peers.accuracy": "of `peers`: energy and gaps of joints",
+    "peers.steps": "of `peers`: single steps called from Python, the worst among them",
 }
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
@@ -30,7 +37,7 @@ LONG = {
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
 }
-ALL = DEFAULT | SWEEPS | LONG
+ALL = DEFAULT | PARTS | SWEEPS | LONG
 
 
 def main() -> int:

@@ -125,6 +125,17 @@ def row(
     }
 
 
+def beside(
+    case: str, quantity: str, unit: str, ours: float, theirs: Mapping[str, float], scale: float = 1.0
+) -> list[Row]:
+    """Lines of the same quantity, the package's and the peers', each of these with what ours is times it."""
+    rows = [row(case, quantity, ours * scale, unit)]
+    for label, value in theirs.items():
+        line = row(case, f"{quantity}, {label}", value * scale, unit)
+        rows.append({**line, "ratio": ours / value, "to": "ours over this"})
+    return rows
+
+
 def table(rows: list[Row]) -> str:
     """Rows as aligned text; the columns are the keys of the rows, those without any value left out."""
     names = list(dict.fromkeys(name for line in rows for name, value in line.items() if value is not None))

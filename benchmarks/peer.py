@@ -1,115 +1,174 @@
-"""MuJoCo as the peer of the simulation benchmark: the same mechanisms as MJCF text. Optional."""
+"""MuJoCo and MJX as peers: the same mechanisms, exported as MJCF. Both are optional."""
 
+import contextlib
 import dataclasses
 import importlib
-import importlib.util
-import math
-from collections.abc import Mapping
+import importlib.metadata
+import io
+import os
+import tempfile
+import time
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-_TILT = (0.075, -0.035)  # of the Furuta pendulum's base about x, then y [rad]
-_DOWN = 9.81 * np.array(
-    [math.sin(_TILT[1]), -math.sin(_TILT[0]) * math.cos(_TILT[1]), -math.cos(_TILT[0]) * math.cos(_TILT[1])]
-)
+from spookax.mjcf import write_mjcf
+from spookax.scene import Scene
 
-MJCF = {
-    "furuta": f"""
-<mujoco>
-  <compiler angle="radian"/>
-  <option timestep="0.0025" gravity="{_DOWN[0]} {_DOWN[1]} {_DOWN[2]}"/>
-  <worldbody>
-    <body name="arm">
-      <inertial pos="0 0 0" mass="0.25" diaginertia="2.5e-3 2.5e-3 2.25e-3"/>
-      <joint name="shoulder" axis="0 0 1" damping="7.5e-4" frictionloss="3.75e-3" stiffness="1.5e-3" springref="0.75"/>
-      <body name="pendulum" pos="0.12 0 0">
-        <inertial pos="0 0 -0.08" mass="0.1" diaginertia="3.0e-4 2.1e-4 3.0e-4"/>
-        <joint name="elbow" axis="1 0 0" damping="2.25e-4" frictionloss="3.0e-4"/>
-      </body>
-    </body>
-  </worldbody>
-  <actuator><motor joint="shoulder" gear="0.01"/></actuator>
-</mujoco>""",
-    "four_bar": """
-<mujoco>
-  <compiler angle="radian"/>
-  <option timestep="0.002" gravity="0 0 -9.81"/>
-  <default><geom type="box" density="7850" contype="0" conaffinity="0"/></default>
-  <worldbody>
-    <body name="crank">
-      <joint name="drive" axis="0 1 0" damping="1e-3"/>
-      <geom size="0.05 0.005 0.01" pos="0.05 0 0"/>
-      <body name="coupler" pos="0.1 0 0">
-        <joint name="elbow" axis="0 1 0"/>
-        <geom size="0.175 0.005 0.01" pos="0.175 0 0"/>
-        <site name="end" pos="0.35 0 0"/>
-      </body>
-    </body>
-    <body name="rocker" pos="0.4 0 0">
-      <joint name="ground" axis="0 1 0" frictionloss="1e-3"/>
-      <geom size="0.15 0.005 0.01" pos="0.15 0 0"/>
-      <site name="wrist" pos="0.3 0 0"/>
-    </body>
-  </worldbody>
-  <equality><connect site1="end" site2="wrist"/></equality>
-  <actuator><motor joint="drive"/></actuator>
-</mujoco>""",
-    "pendulum": """
-<mujoco>
-  <compiler angle="radian"/>
-  <option timestep="0.005" gravity="0 0 -9.81"/>
-  <worldbody>
-    <body name="rod" pos="0 0 1">
-      <inertial pos="0 0 -0.25" mass="0.2" diaginertia="4.17e-3 4.17e-3 1.0e-5"/>
-      <joint name="pivot" axis="0 1 0" damping="1e-3" frictionloss="2e-3"/>
-    </body>
-  </worldbody>
-</mujoco>""",
-}
+from .mechanisms import Mechanism, Start
 
 
-def installed() -> bool:
-    """Whether the peer can be imported."""
-    return importlib.util.find_spec("mujoco") is not None
+def mujoco() -> Any:
+    """The module, or nothing where it cannot be imported."""
+    return _module("mujoco")
+
+
+def mjx() -> Any:
+    """The module, or nothing where it cannot be imported."""
+    return _module("mujoco.mjx") if mujoco() else None
+
+
+def _module(name: str) -> Any:
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # MJX says what else it looked for
+            return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def exported(scene: Scene, ball: str = "") -> Scene:
+    """What of a scene the peers simulate: no looks and no sensors, which cost them time; no start, which is set apart.
+
+    A hinge that closes a plane loop (`ball`) becomes a ball joint, which costs MuJoCo three equations instead of six.
+    """
+    bodies = {name: body.model_copy(update={"shapes": []}) for name, body in scene.bodies.items()}
+    joints = {
+        name: joint.model_copy(update={"type": "ball"} if name == ball else {}) for name, joint in scene.joints.items()
+    }
+    return scene.model_copy(update={"bodies": bodies, "joints": joints, "sensors": {}, "initial": {}})
 
 
 @dataclasses.dataclass
-class Peer:
-    """One mechanism in MuJoCo, rolled out by its own loop in C++ on one thread."""
+class Mujoco:
+    """One mechanism in MuJoCo, rolled out by its own loop in C++."""
 
     model: Any
-    data: Any
-    module: Any
+    start: Start
 
     @classmethod
-    def of(cls, name: str, start: Mapping[str, float]) -> "Peer":
-        """The mechanism of this name, its joints at these positions [rad], at rest."""
-        module: Any = importlib.import_module("mujoco")
-        model = module.MjModel.from_xml_string(MJCF[name])
-        data = module.MjData(model)
-        for joint, position in start.items():
-            if (index := module.mj_name2id(model, module.mjtObj.mjOBJ_JOINT, joint)) >= 0:
-                data.qpos[index] = position
-        return cls(model, data, module)
+    def of(cls, mechanism: Mechanism, **options: Any) -> "Mujoco":
+        """The mechanism with these options of MuJoCo, the others as MuJoCo has them."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "scene.xml"
+            write_mjcf(exported(mechanism.scene, mechanism.ball), file)
+            model = mujoco().MjModel.from_xml_path(str(file))
+        for name, value in options.items():
+            setattr(model.opt, name, value)
+        return cls(model, mechanism.starts())
 
     @property
-    def version(self) -> str:
-        """Version of the package."""
-        return self.module.__version__
+    def label(self) -> str:
+        """Name and version."""
+        return f"MuJoCo {mujoco().__version__}"
 
     def joints(self) -> list[str]:
         """Names of the joints, in the order of the positions."""
         return [self.model.joint(i).name for i in range(self.model.njnt)]
 
-    def rollout(self, controls: np.ndarray) -> np.ndarray:
-        """Positions after every step, shape (batch, steps, joints), of controls of shape (batch, steps, motors)."""
-        kind = self.module.mjtState.mjSTATE_FULLPHYSICS
-        start = np.zeros((1, self.module.mj_stateSize(self.model, kind)))
-        self.module.mj_getState(self.model, self.data, start[0], kind)
-        scratch = self.module.MjData(self.model)
+    def data(self, start: Start | None = None) -> Any:
+        """A state with joints at these positions and rates, the others at rest at zero."""
+        data, order = mujoco().MjData(self.model), self.joints()
+        for joint, (position, rate) in (self.start if start is None else start).items():
+            if joint in order:  # not the joint that closes a loop
+                data.qpos[order.index(joint)], data.qvel[order.index(joint)] = position, rate
+        return data
+
+    def packed(self, data: Any) -> np.ndarray:
+        """The state as one array."""
+        kind = mujoco().mjtState.mjSTATE_FULLPHYSICS
+        out = np.zeros(mujoco().mj_stateSize(self.model, kind))
+        mujoco().mj_getState(self.model, data, out, kind)
+        return out
+
+    def rollout(
+        self, controls: np.ndarray, threads: int = 1, starts: np.ndarray | None = None, models: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Positions and rates after every step, shapes (batch, steps, joints), of controls (batch, steps, motors).
+
+        `starts`: packed states, shape (batch, ...), and `models`, where the environments differ.
+        """
         batch, steps, motors = controls.shape
-        run = importlib.import_module("mujoco.rollout").rollout
+        starts = np.repeat(self.packed(self.data())[None], batch, axis=0) if starts is None else starts
+        scratch = [mujoco().MjData(self.model) for _ in range(threads)]
         given = {"control": controls} if motors else {"nstep": steps}
-        states, _ = run(self.model, scratch, np.repeat(start, batch, axis=0), **given)
-        return states[:, :, 1 : 1 + self.model.nq]
+        run = _module("mujoco.rollout").rollout
+        states, _ = run(models or self.model, scratch, starts, persistent_pool=threads > 1, **given)
+        nq, nv = self.model.nq, self.model.nv
+        return states[:, :, 1 : 1 + nq], states[:, :, 1 + nq : 1 + nq + nv]
+
+    def energies(self, position: np.ndarray, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Kinetic and potential energy [J] of samples of shape (samples, joints)."""
+        module, data = mujoco(), mujoco().MjData(self.model)
+        found = []
+        for q, v in zip(position, rate, strict=True):
+            data.qpos[:], data.qvel[:] = q, v
+            module.mj_forward(self.model, data)
+            module.mj_energyPos(self.model, data)
+            module.mj_energyVel(self.model, data)
+            found.append(np.array(data.energy))
+        return np.array(found)[:, 1], np.array(found)[:, 0]
+
+    def gap(self, position: np.ndarray) -> float:
+        """The most that the points of a loop are apart [m] in samples of shape (samples, joints)."""
+        module, data, found = mujoco(), mujoco().MjData(self.model), 0.0
+        for q in position:
+            data.qpos[:] = q
+            module.mj_fwdPosition(self.model, data)
+            found = max(found, float(np.linalg.norm(data.efc_pos[: data.ne])))
+        return found
+
+    def one_by_one(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Times [s] and solver iterations of single steps called from Python; controls of shape (steps, motors)."""
+        module, data = mujoco(), self.data()
+        times, iterations = np.zeros(len(controls)), np.zeros(len(controls), dtype=int)
+        for k, command in enumerate(controls):
+            data.ctrl[:] = command
+            began = time.perf_counter()
+            module.mj_step(self.model, data)
+            times[k] = time.perf_counter() - began
+            iterations[k] = int(np.sum(data.solver_niter))
+        return times, iterations
+
+
+@dataclasses.dataclass
+class Mjx:
+    """The same mechanism in MJX."""
+
+    model: Any
+    data: Any
+    label: str
+
+    @classmethod
+    def of(cls, other: Mujoco) -> "Mjx":
+        """The model and the start of the C library, with its options."""
+        module = mjx()
+        label = f"MJX {importlib.metadata.version('mujoco-mjx')}"
+        return cls(module.put_model(other.model), module.put_data(other.model, other.data()), label)
+
+    @staticmethod
+    def rollout(model: Any, data: Any, controls: Any) -> tuple[Any, Any]:
+        """Positions and rates after every step, shapes (steps, joints): one loop in a compiled program."""
+        step = mjx().step
+
+        def body(data: Any, command: Any) -> tuple[Any, Any]:
+            data = step(model, data.replace(ctrl=command))
+            return data, (data.qpos, data.qvel)
+
+        return jax.lax.scan(body, data, controls)[1]
+
+
+def all_threads() -> int:
+    """As many threads as the computer runs at a time."""
+    return os.cpu_count() or 1

@@ -1,49 +1,29 @@
-"""Rollouts of three scenes: one environment, a batch, compile times, and the peer on the same mechanisms."""
+"""Rollouts of three scenes: one environment, a batch, compile times, memory. `peers` has them beside MuJoCo and MJX."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import spookax as sx
 from spookax._compiled import compiler_options
 from spookax.constraints import prepare
 from spookax.stepping import step
 
-from . import peer
-from .measure import MIB, ROOT, Row, compile_now, row, timed
+from .measure import MIB, Row, compile_now, row, timed
+from .mechanisms import Mechanism, four_bar, furuta, pendulum, repeated
 
-SCENES = {
-    "furuta": ("demo/furuta.yaml", 2.0),  # amplitude of the input [V, N m]
-    "four_bar": ("scenes/four_bar.yaml", 0.3),
-    "pendulum": ("scenes/pendulum.yaml", 0.0),
-}
 STEPS = 1000
 BATCH, BATCH_STEPS = 256, 100
 
 
 def run() -> list[Row]:
     """Rows of all scenes."""
-    rows: list[Row] = []
-    for name, (file, amplitude) in SCENES.items():
-        rows += _scene(name, file, amplitude)
-    if not peer.installed():
-        rows.append({"case": "all", "quantity": "ratio to MuJoCo", "unit": "peer not installed"})
-    return rows
+    return [line for mechanism in (furuta(), four_bar(), pendulum()) for line in _scene(mechanism)]
 
 
-def sines(count: int, steps: int, motors: int, h: float, amplitude: float) -> np.ndarray:
-    """Inputs of 1 Hz, each environment with its own phase."""
-    phase = np.linspace(0, np.pi, count, endpoint=False)[:, None]
-    wave = amplitude * np.sin(2 * np.pi * h * np.arange(steps)[None] + phase)
-    return np.repeat(wave[:, :, None], motors, axis=2)
-
-
-def _scene(name: str, file: str, amplitude: float) -> list[Row]:
-    scene = sx.read_scene(ROOT / file)
-    system, params, state = sx.load(scene)
-    motors = len(system.motors)
+def _scene(mechanism: Mechanism) -> list[Row]:
+    name, (system, params, state) = mechanism.name, mechanism.load()
 
     def rollout(params: sx.Params, state: sx.State, controls: Any) -> sx.Trajectory:
         return sx.rollout(system, params, state, controls, throw=False)
@@ -51,12 +31,12 @@ def _scene(name: str, file: str, amplitude: float) -> list[Row]:
     def one_step(params: sx.Params, state: sx.State, command: Any) -> Any:
         return step(system, prepare(system, params), state, command)
 
-    controls = jnp.asarray(sines(1, STEPS, motors, scene.step, amplitude)[0])
-    many = jnp.asarray(sines(BATCH, BATCH_STEPS, motors, scene.step, amplitude))
+    controls = jnp.asarray(mechanism.controls(1, STEPS)[0])
+    many = jnp.asarray(mechanism.controls(BATCH, BATCH_STEPS))
     stepped = compile_now(one_step, params, state, controls[0])
     single = compile_now(rollout, params, state, controls)
     plain = compile_now(rollout, params, state, controls, options=compiler_options())
-    states = jax.tree.map(lambda a: jnp.broadcast_to(a, (BATCH, *jnp.shape(a))), state)
+    states = repeated(state, BATCH)
     batched = compile_now(jax.vmap(rollout, in_axes=(None, 0, 0)), params, states, many)
 
     trajectory = single.call(params, state, controls)
@@ -66,39 +46,11 @@ def _scene(name: str, file: str, amplitude: float) -> list[Row]:
     together = timed(lambda: batched.call(params, states, many))
     per_step, per_batch = 1e6 / STEPS, 1e6 / (BATCH * BATCH_STEPS)
 
-    other: dict[str, Any] = {}
-    other_batch: dict[str, Any] = {}
-    rows: list[Row] = []
-    if peer.installed():
-        starts = {joint: start.position for joint, start in scene.initial.items()}
-        mujoco = peer.Peer.of(name, starts)
-        theirs = timed(lambda: mujoco.rollout(np.asarray(controls)[None]))
-        theirs_batch = timed(lambda: mujoco.rollout(np.asarray(many)))
-        label = f"MuJoCo {mujoco.version}"
-        other = {"over": theirs.best * per_step, "to": label}
-        other_batch = {"over": theirs_batch.best * per_batch, "to": label}
-        path = mujoco.rollout(np.asarray(controls)[None])[0]
-        away = np.stack([trajectory.joint(joint)[0][1:] for joint in mujoco.joints()], axis=1) - path
-        second = slice(0, round(1 / scene.step))
-        rms = float(np.sqrt(np.mean(away[second] ** 2)))
-        rows = [
-            row(name, f"{label}: step", theirs.best * per_step, "µs", median=theirs.median * per_step),
-            row(name, f"{label}: step in a batch", theirs_batch.best * per_batch, "µs"),
-            row(name, f"RMS difference of angles to {label}, first second", rms, "rad"),
-        ]
     return [
-        row(name, "step in a rollout", alone.best * per_step, "µs", median=alone.median * per_step, **other),
-        row(
-            name,
-            f"step in a batch of {BATCH}",
-            together.best * per_batch,
-            "µs",
-            median=together.median * per_batch,
-            **other_batch,
-        ),
+        row(name, "step in a rollout", alone.best * per_step, "µs", median=alone.median * per_step),
+        row(name, f"step in a batch of {BATCH}", together.best * per_batch, "µs", median=together.median * per_batch),
         row(name, f"throughput of {BATCH} environments", BATCH * BATCH_STEPS / together.best, "steps/s"),
         row(name, "step in a batch, processor time of all threads", together.processor * per_batch, "µs"),
-        *rows,
         row(name, "compile one step", stepped.seconds, "s"),
         row(name, "compile rollout", single.seconds, "s"),
         row(name, "compile batched rollout", batched.seconds, "s"),
