@@ -1,6 +1,7 @@
 """`python -m benchmarks [NAME ...]`: each benchmark in a process of its own, so that nothing is compiled before.
 
-Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps.
+Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps; `peers` runs its four
+parts in one process.
 """
 
 import argparse

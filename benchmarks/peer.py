@@ -56,6 +56,7 @@ class Mujoco:
 
     model: Any
     start: Start
+    scratch: list[Any] = dataclasses.field(default_factory=list)  # work space of the threads, kept between rollouts
 
     @classmethod
     def of(cls, mechanism: Mechanism, **options: Any) -> "Mujoco":
@@ -101,10 +102,11 @@ class Mujoco:
         """
         batch, steps, motors = controls.shape
         starts = np.repeat(self.packed(self.data())[None], batch, axis=0) if starts is None else starts
-        scratch = [mujoco().MjData(self.model) for _ in range(threads)]
+        while len(self.scratch) < threads:
+            self.scratch.append(mujoco().MjData(self.model))
         given = {"control": controls} if motors else {"nstep": steps}
         run = _module("mujoco.rollout").rollout
-        states, _ = run(models or self.model, scratch, starts, persistent_pool=threads > 1, **given)
+        states, _ = run(models or self.model, self.scratch[:threads], starts, persistent_pool=threads > 1, **given)
         nq, nv = self.model.nq, self.model.nv
         return states[:, :, 1 : 1 + nq], states[:, :, 1 + nq : 1 + nq + nv]
 
@@ -134,8 +136,8 @@ class Mujoco:
         module, data = mujoco(), self.data()
         times, iterations = np.zeros(len(controls)), np.zeros(len(controls), dtype=int)
         for k, command in enumerate(controls):
-            data.ctrl[:] = command
             began = time.perf_counter()
+            data.ctrl[:] = command
             module.mj_step(self.model, data)
             times[k] = time.perf_counter() - began
             iterations[k] = int(np.sum(data.solver_niter))

@@ -27,7 +27,10 @@ def _rows(mechanism: Mechanism, steps: int) -> list[Row]:
     case, controls = f"{mechanism.name}, single steps", mechanism.controls(1, steps)[0]
     ours, pivots = _one_by_one(mechanism, controls)
     theirs: dict[str, np.ndarray] = {}
-    counts = [row(case, "pivots, the most in a step", float(pivots.max()), ""), row(case, "mean", pivots.mean(), "")]
+    counts = [
+        row(case, "pivots, the most in a step", float(pivots.max()), ""),
+        row(case, "pivots, mean", float(pivots.mean()), ""),
+    ]
     if peer.mujoco():
         mujoco = peer.Mujoco.of(mechanism)
         theirs[mujoco.label], iterations = mujoco.one_by_one(controls)
