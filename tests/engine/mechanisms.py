@@ -132,11 +132,13 @@ J_RACK, M_RACK, PITCH = 0.2, 2.0, 3.0  # of every body of `rack` [kg m^2, kg]; o
 def acted_on(joint: str, along: dict | None) -> dict:
     """Keys that let the same act along all axes of a joint, as far as its type takes it."""
     kind, along = JOINT_KINDS[joint], along or {}
+    spring = {"spring": {"stiffness": along["spring"]["stiffness"]}} if "spring" in along else {}
+    directed = {key: value for key, value in along.items() if key != "limits"} | spring  # of what has no angle
     if kind.isotropic:
-        return {key: value for key, value in along.items() if key in kind.all_keys}
-    names = [axis.name for axis in kind.axes]
-    named = {name: along for name in names if name}
-    return (along if "" in names else {}) | ({"axes": named} if named else {})
+        return directed
+    of = {axis.name: directed if axis.kind == "spin" else along for axis in kind.axes}
+    named = {name: keys for name, keys in of.items() if name}
+    return of.get("", {}) | ({"axes": named} if named else {})
 
 
 def rack(step: float = 0.005, *, along=None, **options) -> tuple[System, Params]:

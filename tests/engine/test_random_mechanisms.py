@@ -1,4 +1,5 @@
-"""500 random mechanisms: twenty random trees of joints of every type, each with 25 sets of random numbers.
+"""500 random mechanisms: twenty random trees of joints of every type, half of them with a loop, each with 25 sets of
+random numbers.
 
 All float freely without gravity, with dry and viscous friction, springs, stops and rotors: momentum is kept, energy
 only falls, and every step says that it was solved.
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 from engine.mechanisms import JOINT_KINDS, JOINT_TYPES, JOINTS, acted_on, compiled, inertia_matrices
 
+from spookax.math import rotation
 from spookax.scene import Scene
+from spookax.scene.parts import Joint
 from spookax.stepping import rollout, state_from_joints
 from spookax.system import build
 
 TOPOLOGIES, SETS = 20, 25
+CLOSING = ("ball", "hinge", "universal", "inline", "distance", "cylindrical")
 STEPS, H = 200, 0.002
 
 
@@ -56,8 +60,26 @@ def scene(rng, links):
     return Scene(spookax=1, step=H, gravity=(0, 0, 0), bodies=bodies, joints=joints)
 
 
+def closed(rng, tree, kind):
+    """A joint more, from the last body to the first, where both are when the axes of the tree stand as they start."""
+    system, params = build(tree)
+    state, last = start(rng, system, params), system.num_bodies - 1
+    R = quaternion_matrices(np.asarray(state.e))
+    origin = np.asarray(state.r) - np.einsum("bij,bj->bi", R, params.com)
+    point = rng.uniform(-0.3, 0.3, 3)
+    at = R[0].T @ (origin[last] + R[last] @ point - origin[0])
+    if kind == "distance":
+        away = rng.normal(size=3)
+        at = at + JOINTS[kind]["length"] * away / np.linalg.norm(away)
+    joint = JOINTS[kind] | {"parent": "b0", "child": f"b{last}", "at": tuple(at.tolist())}
+    turn = np.asarray(compiled(rotation.minus)(state.e[last], state.e[0]))
+    joint |= {"child_at": tuple(point.tolist()), "rotation": tuple(turn.tolist())} | acted_on(kind, along(rng))
+    return tree.model_copy(update={"joints": {**tree.joints, "closing": Joint.model_validate(joint)}})
+
+
 def start(rng, system, params):
     follows = {coupling.driven for coupling in system.couplings}
+    follows |= {i for i, axis in enumerate(system.axes) if axis.name.startswith("closing")}
     position = {
         axis.name: {"position": 0.4, "rate": float(rng.normal())}
         for i, axis in enumerate(system.axes)
@@ -83,7 +105,11 @@ def quaternion_matrices(e):
 def test_random_mechanisms_keep_momentum_and_lose_energy(seed):
     rng = np.random.default_rng(seed)
     links = topology(rng)
-    built = [build(scene(rng, links)) for _ in range(SETS)]
+    scenes = [scene(rng, links) for _ in range(SETS)]
+    if seed % 2:
+        kind = str(rng.choice(CLOSING))
+        scenes = [closed(rng, tree, kind) for tree in scenes]
+    built = [build(each) for each in scenes]
     system = built[0][0]
     assert all(other == system for other, _ in built), "one program for all sets of a topology"
     starts = [start(rng, system, params) for _, params in built]

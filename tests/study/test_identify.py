@@ -96,6 +96,7 @@ def whole(tmp_path_factory) -> sx.Estimate:
     return sx.identify(one_swing(tmp_path_factory.mktemp("whole")))
 
 
+@pytest.mark.slow
 def test_recordings_with_their_own_offsets(tmp_path, rng):
     offsets = {"first": 0.02, "second": -0.05}
     for (name, offset), start in zip(offsets.items(), SWING, strict=True):
@@ -339,6 +340,7 @@ def test_residual_form_is_the_same_estimate(tmp_path, whole):
     np.testing.assert_allclose(numbers(found, "sd"), numbers(whole, "sd"), rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_residual_form_is_interrupted(tmp_path, whole):
     def report(line: sx.Progress) -> None:
         if line.iteration == 2:
