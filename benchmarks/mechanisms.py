@@ -69,7 +69,7 @@ def swinging(links: int, coulomb: float = 0.0) -> Mechanism:
     simulator that takes this pull from the step's start grows without bound.
     """
     name = f"chain of {links}" + (", dry friction" if coulomb else "")
-    scene = chain(links, coulomb)
+    scene = chain(links, coulomb, 1 / links)
     scene = scene.model_copy(update={"step": scene.step * min(1.0, 64 / links)})
     return Mechanism(name, scene, start={"j0": (0.0, 1.0)}, steps=1000 if links <= 16 else 100)
 
