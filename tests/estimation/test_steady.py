@@ -89,6 +89,7 @@ def test_only_the_noises_part_is_left_out(swing):
             assert np.all(left_out == 0)
 
 
+@pytest.mark.slow
 def test_without_noise_nothing_is_left_out(swing):
     model, z, noise, path, samples = swing
     quiet = Path(path.x, jnp.zeros_like(path.w), path.hint)

@@ -363,6 +363,7 @@ def test_residual_form_refuses_noise_on_the_joints_alone(tmp_path):
         sx.identify(one_swing(tmp_path, form="residual", **noise))
 
 
+@pytest.mark.slow
 def test_half_the_step_shifts_every_parameter(tmp_path, whole):
     lines: list[sx.Progress] = []
     found = sx.identify(one_swing(tmp_path, check_half_step=True), report=lines.append)
