@@ -30,7 +30,7 @@ LOCKED = {  # generic joints: one of every number of turns, about other columns 
     "generic_z_rx_rz": ["x", "y", "ry"],
     "generic_ry_rz": ["x", "y", "z", "rx"],
 }
-JOINTS = {kind: {"type": kind} | NEEDED.get(kind, {}) for kind in KINDS}  # every joint: a new one is tested by being
+JOINTS = {kind: {"type": kind} | NEEDED.get(kind, {}) for kind in KINDS}  # a new one is tested by being there
 JOINTS |= {name: {"type": "generic", "locked": locked} for name, locked in LOCKED.items()}
 JOINT_TYPES = tuple(JOINTS)
 JOINT_KINDS = {name: kind for name, keys in JOINTS.items() if (kind := kind_of(keys))}

@@ -263,6 +263,10 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
             KINDS + "  j: {type: generic, child: a, locked: [x], axes: {x: {}}}\n",
             *(6, "joints.j.axes.x", "is locked", "in `locked`"),
         ),
+        (
+            KINDS + "  j: {type: generic, child: a, locked: [x, y, z, rx, ry, rz], axes: {q: {}}}\n",
+            *(6, "joints.j.axes.q", "no such axis", "None is defined"),
+        ),
         (KINDS + "  j: {type: generic, child: a, locked: [w]}\n", 6, "joints.j.locked[0]", "'w'", "x"),
         (KINDS + "  j: {type: hinge, child: a, locked: [x]}\n", 6, "joints.j.locked", "no `locked`", "generic"),
         (JOINTS + "rows:\n  r: {ratio: 2}\n", 9, "rows.r.type", "is missing", "registered name"),

@@ -134,17 +134,16 @@ def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
     axes, locked = joint.get("axes"), joint.get("locked")
     for name, along in axes.items() if isinstance(axes, dict) else ():
         yield from _limit_rules(along.get("limits") if isinstance(along, dict) else None, ("axes", name, "limits"))
-    for name in axes if names and isinstance(axes, dict) else ():
+    for name in axes if "axes" in kind.all_keys and isinstance(axes, dict) else ():
         if isinstance(locked, list) and name in locked:
             yield Finding(("axes", name), None, "is locked", f"Delete it, or `{name}` in `locked`.")
         elif name not in names:
             yield Finding(("axes", name), None, f"a {joint['type']} joint has no such axis", nearest(name, names))
-    places = {axis: ("axes", axis.name) for axis in kind.axes if axis.kind == "spin"}
-    for loc in dict.fromkeys(() if kind.isotropic else loc for loc in places.values()):
-        along: Any = joint
-        for key in loc:
-            along = along.get(key) if isinstance(along, dict) else None
-        yield from _direction_rules(along, loc)
+    if kind.isotropic:
+        yield from _direction_rules(joint, ())
+    elif isinstance(axes, dict):
+        for axis in (axis for axis in kind.axes if axis.kind == "spin"):
+            yield from _direction_rules(axes.get(axis.name), ("axes", axis.name))
     n, u = _vector(joint.get("axis", (0.0, 0.0, 1.0))), _vector(joint.get("x_axis"))
     if "x_axis" in kind.keys and n and u:
         lengths = math.hypot(*n) * math.hypot(*u)

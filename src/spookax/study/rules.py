@@ -21,7 +21,7 @@ DATASET_FILE = re.compile(r"[^/]+/[^/]+")
 
 _NEVER_NEGATIVE = re.compile(
     r"bodies\.[^.]+\.(mass|inertia\.(xx|yy|zz))"
-    r"|joints\.[^.]+\.(axes\.[^.]+\.)?(friction\.(viscous|coulomb|bearing|stribeck\.(excess|speed))|spring\.stiffness|armature|length)"
+    r"|joints\.[^.]+\.(axes\.[^.]+\.)?(friction\.(viscous|coulomb|bearing|stribeck\.(excess|speed))|spring\.stiffness|armature|length|radius)"
     r"|motors\.[^.]+\.(back_emf|stiffness|damping|max_force)"
 )
 _WHOLE_INERTIA = re.compile(r"bodies\.[^.]+\.inertia")
