@@ -49,6 +49,11 @@ class AbstractModel(eqx.Module):
     num_channels: eqx.AbstractVar[int]
 
     @property
+    def reads_pair(self) -> bool:
+        """Whether readings depend on the state after the step, too. If not, they are taken at its start (s = 0)."""
+        return True
+
+    @property
     def can_carry(self) -> bool:
         """Whether the first n // 2 components of a tangent (poses) follow from the rest (velocities) by `carry`."""
         return False
@@ -62,13 +67,21 @@ class AbstractModel(eqx.Module):
     def prepare(self, z: Float[Array, " p"]) -> Any:
         """What depends on the parameters only; handed to the other methods as `p`."""
 
+    def duration(self, p: Any) -> Scalar:
+        """Length of a step [s]; only what drifts beside the model asks for it."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how long its step is: give it `duration`")
+
     @abc.abstractmethod
     def step(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[StateTree, Array]:
         """Next state and hint."""
 
-    @abc.abstractmethod
+    def first_hint(self) -> Float[Array, " h"]:
+        """What is handed to the first step."""
+        return jnp.zeros(0)
+
     def replay(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> StateTree:
         """The same step at the solution that `hint` (as returned by `step`) describes: no search, same derivative."""
+        return self.step(x, p, u, w, noise, hint)[0]
 
     def carry(self, x: StateTree, x1: StateTree, p: Any) -> StateTree:
         """x1 with the pose to which its own velocities carry the pose of x in one step; models with `can_carry` have
@@ -98,9 +111,9 @@ class AbstractModel(eqx.Module):
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         """y minus predicted in the channels' own sense (angles may be taken modulo a turn)."""
 
-    @abc.abstractmethod
     def start(self, x: StateTree, p: Any) -> StateTree:
         """The nearest admissible first state; its derivative spans the free directions of x_0."""
+        return x
 
     @abc.abstractmethod
     def retract(self, x: StateTree, d: Float[Array, " n"]) -> StateTree:
@@ -116,9 +129,25 @@ class AbstractModel(eqx.Module):
     def local(self, x1: StateTree, x0: StateTree) -> Float[Array, " n"]:
         """Box-minus: d with x1 = x0 box-plus d."""
 
-    @abc.abstractmethod
-    def tracking_gain(self, x: StateTree, p: Any, noise: Noise) -> Array:
-        """Gain K of the tracking rollout at a planned state: w = w_planned + K (planned box-minus actual)."""
+    def tracking_gain(self, x: StateTree, p: Any, noise: Noise) -> Float[Array, "m n"]:
+        """Gain K of the tracking rollout at a planned state: w = w_planned + K (planned box-minus actual).
+
+        It only serves a first trajectory from parameters that may be far off; without one that is a free simulation.
+        """
+        return jnp.zeros((self.noise_size, self.tangent_size))
+
+
+class AbstractVectorModel(AbstractModel):
+    """A model whose state is a vector, and whose readings differ by subtraction."""
+
+    def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
+        return y - predicted
+
+    def retract(self, x: Float[Array, " n"], d: Float[Array, " n"]) -> Float[Array, " n"]:
+        return x + d
+
+    def local(self, x1: Float[Array, " n"], x0: Float[Array, " n"]) -> Float[Array, " n"]:
+        return x1 - x0
 
 
 class Transition(NamedTuple):

@@ -93,7 +93,7 @@ def step_rows(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
             replay = model.pushed if push else model.replay
             return model.local(replay(model.retract(x, start), model.prepare(z), u, w, noise, hint, *push), x1)[half:]
 
-        A, B, C, *by_push = _backwards(stepped, jnp.zeros(n, dtype=z.dtype), w, z, *push)[1]
+        A, B, C, *by_push = backwards(stepped, jnp.zeros(n, dtype=z.dtype), w, z, *push)[1]
         return StepRows(A, B, C, by_push[0] if by_push else None)
 
     return chunked(one, (before(path.x), after(path.x), samples.u, path.w, path.hint), path.w.shape[0])
@@ -129,12 +129,12 @@ def completed(
             held = jax.jacfwd(lambda z: model.needed(x, x1, model.prepare(z), B @ w))(z)
             C = C + steady * push @ held
         if half:
-            by_pose, by_rate, by_z = _backwards(carried, still, zero[half:], z)[1]
+            by_pose, by_rate, by_z = backwards(carried, still, zero[half:], z)[1]
             pose = jnp.concatenate([by_pose, zero[half:] * by_pose[:, :1]], axis=1)
             parts = ((pose, A), (0.0, B), (by_z, C))
             A, B, C = (jnp.concatenate([moved + by_rate @ rate, rate]) for moved, rate in parts)
         # and from the readings, through the step
-        e, (by_start, by_end, by_z) = _backwards(read, zero, zero, jnp.zeros_like(z))
+        e, (by_start, by_end, by_z) = backwards(read, zero, zero, jnp.zeros_like(z))
         return Linearised(A, B, C, -by_start - by_end @ A, -by_end @ B, -by_z - by_end @ C, e)
 
     data = (before(path.x), after(path.x), path.w, samples.y, samples.s, samples.seen, rows)
@@ -151,7 +151,7 @@ def linearise(
     return completed(model, z, noise, path, samples, step_rows(model, z, noise, path, samples), steady)
 
 
-def _backwards(function: Callable[..., Array], *args: Array) -> tuple[Array, tuple[Array, ...]]:
+def backwards(function: Callable[..., Array], *args: Array) -> tuple[Array, tuple[Array, ...]]:
     """Value and Jacobians in all arguments, by reverse mode."""
     value, back = jax.vjp(function, *args)
     return value, jax.vmap(back)(jnp.eye(value.shape[0], dtype=value.dtype))

@@ -168,6 +168,12 @@ class Multibody(AbstractResidualModel):
     def step(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[BodyState, Array]:
         return self._advance(x, p, u, w, noise, hint, Lemke())
 
+    def duration(self, p: Prep) -> Scalar:
+        return p.engine.params.step
+
+    def first_hint(self) -> Float[Array, " boxes"]:
+        return jnp.zeros(len(self.system.boxes))
+
     def replay(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> BodyState:
         return self._advance(x, p, u, w, noise, hint, _Replay())[0]
 

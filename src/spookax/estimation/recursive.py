@@ -1,0 +1,268 @@
+"""Recursive estimation: a belief that is conditioned on the readings of a step and moved over it, again and again.
+
+    belief = f.init(x0, sd)
+    belief, seen = f.update(belief, u, y)      # one compiled call a sample
+    belief = f.predict(belief, u)
+
+or a whole recording in one call, `f.run`, and back again, `f.smooth`. The model is any member of the protocol, its
+state on a manifold; how it is made linear is a rule (`Extended`, `Unscented`); covariances are kept as factors and no
+covariance is inverted, so that states without noise, noise without states and mechanisms in redundant coordinates are
+ordinary. Process noise belongs to the model and is a spectral density: the same number serves any step.
+
+**Source:** Kalman (1960); square roots after Bierman (1977); smoother: see `smooth`.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._compiled import compiled
+from .._typing import AnyArray, Array, Float, Scalar
+from ..math.sqrt_gaussian import Affine, backward, combine, condition, lower, nothing
+from ..protocol import AbstractModel, Noise, Samples
+from .rules import AbstractRule, Belief, Context, Extended, Reading
+
+
+class Innovation(NamedTuple):
+    """What the readings of a step were beside their prediction."""
+
+    whitened: Float[Array, "*steps c"]  # each given those before it, in its own standard deviation; 0 where not seen
+    size: Float[Array, "*steps"]  # readings seen
+    nis: Float[Array, "*steps"]  # normalised innovation squared: chi-squared with `size` degrees of freedom
+    log_likelihood: Float[Array, "*steps"]
+    accepted: Float[Array, "*steps"]  # 0 where the gate kept the readings out
+
+
+class Recursion(NamedTuple):
+    """A recording filtered; leading axis: steps."""
+
+    x: Any  # filtered states, each given the readings up to and in its step
+    sd: Float[Array, "steps n"]  # their standard deviations, in tangent coordinates
+    innovation: Innovation
+    last: Belief  # predicted after the last step: to go on from
+    rows: "Trail | None"  # for `smooth`
+
+    @property
+    def log_likelihood(self) -> Scalar:
+        """Of all readings."""
+        return jnp.sum(self.innovation.log_likelihood)
+
+
+class Trail(NamedTuple):
+    """What a filter leaves behind for its smoother: charts, predicted and filtered moments, and the linear models."""
+
+    x: Any
+    mean: Float[Array, "steps n"]  # predicted
+    factor: Float[Array, "steps n n"]
+    filtered_mean: Float[Array, "steps n"]
+    filtered_factor: Float[Array, "steps n k"]
+    affine: Affine
+
+
+class Smoothed(NamedTuple):
+    """States given all readings of a recording; leading axis: steps + 1, the last one being where it ends."""
+
+    x: Any
+    sd: Float[Array, "steps_1 n"]
+    factor: Float[Array, "steps_1 n n"]
+
+
+class Filter(eqx.Module):
+    """A recursive estimator of the states of a model.
+
+    **Arguments:**
+
+    - `model`, `z`, `noise`: a member of the protocol, its parameters, its noise levels (all arrays traced).
+    - `rule`: how to linearise.
+    - `gate`: readings of a step whose `nis` is above this number are not used (see `faults` for such a number).
+
+    Parameters that are to be estimated, too, are part of the state of a `WithParameters` model.
+    """
+
+    model: AbstractModel
+    z: Float[AnyArray, " p"]
+    noise: Noise
+    rule: AbstractRule = Extended()
+    gate: Float[AnyArray, ""] | float = math.inf
+
+    def init(self, x0: Any, sd: Float[AnyArray, " n"] | Float[AnyArray, "n k"]) -> Belief:
+        """The belief before the first reading: about x0, with standard deviations, or a factor of the covariance."""
+        sd = jnp.asarray(sd)
+        factor = jnp.diag(sd) if sd.ndim == 1 else lower(sd)
+        n, m = self.model.tangent_size, self.model.noise_size
+        if factor.shape != (n, n):
+            raise ValueError(f"`sd` must have {n} entries or rows, one for each tangent direction, got {sd.shape}")
+        if self.model.reads_pair:
+            factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
+        x0 = jax.tree.map(jnp.asarray, x0)
+        return Belief(x0, jnp.zeros(factor.shape[0], dtype=factor.dtype), factor, self.model.first_hint())
+
+    def update(
+        self,
+        belief: Belief,
+        u: AnyArray,
+        y: AnyArray,
+        seen: AnyArray | None = None,
+        s: AnyArray | None = None,
+        noise: Noise | None = None,
+    ) -> tuple[Belief, Innovation]:
+        """The belief given the readings of a step; one compiled call.
+
+        **Arguments:**
+
+        - `u`: the input of the step.
+        - `y`: readings (channels,), or (M, channels) for several places in the step.
+        - `seen`: 0 where a reading is missing, 1 where not; readings that are NaN are missing.
+        - `s`: places of the readings as fractions of the step, 0 when left out.
+        - `noise`: noise levels of this step, when they change.
+        """
+        reading = _reading(y, seen, s, belief.mean.dtype)
+        reading = reading._replace(s=self._placed(reading.s))
+        return _update(self, belief, jnp.asarray(u), reading, noise or self.noise)
+
+    def predict(self, belief: Belief, u: AnyArray, noise: Noise | None = None) -> Belief:
+        """The belief at the end of the step; one compiled call."""
+        return _predict(self, belief, jnp.asarray(u), noise or self.noise)
+
+    def run(self, belief: Belief, samples: Samples, noise: Noise | None = None, trail: bool = False) -> Recursion:
+        """A whole recording in one compiled scan.
+
+        `noise`: levels that change, a leading axis over the steps in each of its arrays. `trail`: keep what `smooth`
+        needs, some n x n matrices a step.
+        """
+        return _run(self, belief, samples._replace(s=self._placed(samples.s)), noise, trail)
+
+    def smooth(self, found: Recursion) -> Smoothed:
+        """States given all readings: the forward pass's linear models, backwards.
+
+        The readings after a state speak about it by whitened rows, which pass a step backwards by one
+        triangularisation (`math.sqrt_gaussian`); with the predicted moments they give the smoothed ones. In exact
+        arithmetic this is the Rauch-Tung-Striebel smoother with the filter's own Jacobians (with sigma points the
+        unscented one); it inverts no covariance, so singular ones are ordinary.
+        """
+        if found.rows is None:
+            raise ValueError("smoothing needs `run(..., trail=True)`")
+        return _smooth(self, found.rows, found.last)
+
+    def _placed(self, s: AnyArray) -> Array:
+        s = jnp.asarray(s)
+        if self.model.reads_pair:
+            return s
+        return eqx.error_if(s, jnp.any(s != 0), "this model reads its state at the start of a step: all `s` must be 0")
+
+    # --- what the compiled functions are made of
+
+    def updated(
+        self, belief: Belief, u: Array, reading: Reading, noise: Noise
+    ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
+        """`update`, and the rows (H, y) it used."""
+        at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
+        H, y = self.rule.readings(at, belief, reading)
+        post = condition(belief.mean, belief.factor, H, y)
+        seen = reading.seen.reshape(-1)
+        there = seen > 0
+        nis = jnp.sum(post.innovation**2)
+        scale = jnp.where(there, seen / jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1), 1.0)
+        count = jnp.sum(there).astype(nis.dtype)
+        constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * count
+        accepted = nis <= jnp.asarray(self.gate, dtype=nis.dtype)
+        log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + post.log_det), 0.0)
+        after = Belief(
+            belief.x,
+            jnp.where(accepted, post.mean, belief.mean),
+            jnp.where(accepted, post.factor, belief.factor),
+            belief.hint,
+        )
+        used = jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0)
+        return after, Innovation(post.innovation, count, nis, log_likelihood, accepted.astype(nis.dtype)), used
+
+    def predicted(self, belief: Belief, u: Array, noise: Noise) -> tuple[Belief, tuple[Array, Array, Array]]:
+        """`predict`, and the motion (A, B with the rule's own noise, c) it used."""
+        at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
+        move = self.rule.motion(at, belief)
+        m = move.B.shape[1]
+        d, w = at.split(belief.mean)
+        noises = jnp.concatenate([move.B, move.E], axis=1)
+        if self.model.reads_pair:
+            spread = jnp.concatenate([jnp.concatenate([move.A, move.B], axis=1) @ belief.factor, move.E], axis=1)
+        else:
+            spread = jnp.concatenate([move.A @ belief.factor, noises], axis=1)
+        mean, factor = move.A @ d + move.B @ w + move.c, lower(spread)
+        if self.model.reads_pair:
+            mean = jnp.concatenate([mean, jnp.zeros(m, dtype=mean.dtype)])
+            factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
+        return Belief(move.x, mean, factor, move.hint), (move.A, noises, move.c)
+
+    def stepped(
+        self, belief: Belief, u: Array, reading: Reading, noise: Noise
+    ) -> tuple[Belief, Belief, Innovation, Affine]:
+        """A step with its readings: the filtered belief, the next one, and the linear model that led there."""
+        filtered, innovation, (H, y) = self.updated(belief, u, reading, noise)
+        after, (A, B, c) = self.predicted(filtered, u, noise)
+        n = self.model.tangent_size
+        J = jnp.zeros((H.shape[0], B.shape[1]), dtype=H.dtype).at[:, : H.shape[1] - n].set(H[:, n:])
+        return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y)
+
+
+def _reading(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
+    y = jnp.atleast_2d(jnp.asarray(y, dtype=dtype))
+    there = ~jnp.isnan(y)
+    seen = there.astype(dtype) * (1.0 if seen is None else jnp.asarray(seen, dtype=dtype))
+    s = jnp.zeros(y.shape[0], dtype=dtype) if s is None else jnp.broadcast_to(jnp.asarray(s, dtype=dtype), y.shape[:1])
+    return Reading(jnp.where(there, y, 0.0), s, jnp.broadcast_to(seen, y.shape))
+
+
+@compiled
+def _update(f: Filter, belief: Belief, u: Array, reading: Reading, noise: Noise) -> tuple[Belief, Innovation]:
+    return f.updated(belief, u, reading, noise)[:2]
+
+
+@compiled
+def _predict(f: Filter, belief: Belief, u: Array, noise: Noise) -> Belief:
+    return f.predicted(belief, u, noise)[0]
+
+
+def standard_deviations(factor: Float[Array, "n k"]) -> Float[Array, " n"]:
+    """Of a Gaussian with this factor."""
+    return jnp.sqrt(jnp.sum(factor**2, axis=-1))
+
+
+@compiled
+def _run(f: Filter, belief: Belief, samples: Samples, noise: Noise | None, trail: bool) -> Recursion:
+    n = f.model.tangent_size
+
+    def body(belief: Belief, step):
+        u, reading, level = step
+        filtered, after, innovation, affine = f.stepped(belief, u, reading, level or f.noise)
+        d, S = filtered.mean[:n], filtered.factor[:n]
+        left = None
+        if trail:
+            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], d, S, affine)
+        return after, (f.model.retract(belief.x, d), standard_deviations(S), innovation, left)
+
+    reading = Reading(samples.y, samples.s, samples.seen)
+    last, (x, sd, innovation, left) = jax.lax.scan(body, belief, (samples.u, reading, noise))
+    return Recursion(x, sd, innovation, last, left)
+
+
+@compiled
+def _smooth(f: Filter, trail: Trail, last: Belief) -> Smoothed:
+    n = f.model.tangent_size
+
+    def back(after, step):
+        rows = backward(step.affine, after)
+        return rows, combine(step.mean, step.factor, rows)
+
+    start = nothing(n, trail.mean.dtype)
+    _, (d, S) = jax.lax.scan(back, start, trail, reverse=True)
+    x = jax.vmap(f.model.retract)(trail.x, d)
+    end = f.model.retract(last.x, last.mean[:n]), last.factor[:n, :n]
+    x, S = jax.tree.map(_joined, (x, S), end)
+    return Smoothed(x, standard_deviations(S), S)
+
+
+def _joined(a: Array, end: Array) -> Array:
+    return jnp.concatenate([a, end[None]])
