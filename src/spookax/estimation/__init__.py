@@ -19,6 +19,9 @@ from .simulator_form import fit as fit
 from .slow import Drift as Drift
 from .slow import Joint as Joint
 from .slow import WithParameters as WithParameters
+from .slow_filter import SlowBelief as SlowBelief
+from .slow_filter import SlowFilter as SlowFilter
+from .slow_filter import SlowRecursion as SlowRecursion
 from .sweeps import Filtered as Filtered
 from .sweeps import adjoint_smoother as adjoint_smoother
 from .sweeps import covariance_filter as covariance_filter

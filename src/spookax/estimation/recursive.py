@@ -119,7 +119,7 @@ class Filter(eqx.Module):
         - `s`: places of the readings as fractions of the step, 0 when left out.
         - `noise`: noise levels of this step, when they change.
         """
-        reading = _reading(y, seen, s, belief.mean.dtype)
+        reading = reading_of(y, seen, s, belief.mean.dtype)
         reading = reading._replace(s=self._placed(reading.s))
         return _update(self, belief, jnp.asarray(u), reading, noise or self.noise)
 
@@ -207,7 +207,8 @@ class Filter(eqx.Module):
         return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y)
 
 
-def _reading(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
+def reading_of(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
+    """Readings as `Filter.update` takes them."""
     y = jnp.atleast_2d(jnp.asarray(y, dtype=dtype))
     there = ~jnp.isnan(y)
     seen = there.astype(dtype) * (1.0 if seen is None else jnp.asarray(seen, dtype=dtype))

@@ -62,8 +62,15 @@ class WithParameters(AbstractModel):
         """The parameters after a step."""
         if self.drift is None:
             return z
+        decay, variance = self.drifted(p, z.dtype)
+        return decay * z + jnp.sqrt(variance) * w
+
+    def drifted(self, p: Any, dtype: Any) -> tuple[Scalar, Float[Array, "*p"]]:
+        """What a step multiplies the parameters by, and the variances that it adds to them."""
+        if self.drift is None:
+            return jnp.ones((), dtype=dtype), jnp.zeros((), dtype=dtype)
         h = self.model.duration(p)
-        return jnp.exp(-self.drift.decay * h) * z + self.drift.density * jnp.sqrt(h) * w
+        return jnp.exp(-jnp.asarray(self.drift.decay, dtype) * h), jnp.asarray(self.drift.density, dtype) ** 2 * h
 
     def step(self, x: Joint, p: None, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[Joint, Array]:
         p, m = self.model.prepare(x.z), self.model.noise_size

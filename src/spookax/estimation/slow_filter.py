@@ -1,0 +1,278 @@
+"""An extended filter for many slow parameters behind a small state, at a cost that the parameters' noise allows.
+
+A dense factor of n + p unknowns costs O((n + p)^3) a step once every parameter has a noise of its own. But the
+parameters only decay and wander: their block of the transition is a number times the identity. So the covariance is
+kept in blocks of a (the state, with the noise w of its step where readings depend on that) and z (the parameters),
+
+    P = [[P_aa, P_za'], [P_za, P_zz]],
+
+and P_zz is changed by one pass over it a step: less one outer product for each reading, times decay^2, plus a diagonal.
+That is O(p^2), and exactly symmetric in any precision: every entry and its mirror image are the same sums of products.
+
+In exact arithmetic this is `Filter` of the same `WithParameters` model. It keeps covariances where that keeps factors:
+asymmetry, which makes short covariance filters diverge, cannot arise, but a P_zz whose eigenvalues differ by more than
+the reciprocal of the precision loses its small ones; take `Filter` then.
+
+**Source:** Friedland (1969) for the blocks; Bierman (1977), chapter 8, for coloured and slow states.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._compiled import compiled
+from .._typing import AnyArray, Array, Float, Scalar
+from ..math import small
+from ..protocol import Noise, Samples
+from .linearise import backwards, whitened
+from .recursive import Innovation, reading_of
+from .rules import Reading
+from .slow import Joint, WithParameters
+
+
+class SlowBelief(eqx.Module):
+    """What is believed about state and parameters: (x box-plus d, z) with (d, w) ~ N(mean, P_aa), z ~ N(z, P_zz).
+
+    w is there where readings depend on the noise of their step, a = (d, w); else a = d.
+    """
+
+    x: Any
+    z: Float[Array, " p"]
+    mean: Float[Array, " a"]
+    P_aa: Float[Array, "a a"]
+    P_za: Float[Array, "p a"]
+    P_zz: Float[Array, "p p"]
+    hint: Float[Array, " h"]
+
+
+class SlowRecursion(NamedTuple):
+    """A recording filtered; leading axis: steps."""
+
+    x: Joint  # filtered states and parameters, each given the readings up to and in its step
+    sd: Float[Array, "steps n_p"]  # their standard deviations, in tangent coordinates
+    innovation: Innovation
+    last: SlowBelief  # predicted after the last step: to go on from
+
+    @property
+    def log_likelihood(self) -> Scalar:
+        """Of all readings."""
+        return jnp.sum(self.innovation.log_likelihood)
+
+
+class _Rows(NamedTuple):
+    """Readings as rows H_a a + H_z (z - z_now) + n = y, n ~ N(0, 1); no H_z where they do not depend on z."""
+
+    H_a: Float[Array, "c a"]
+    H_z: Float[Array, "c p"] | None
+    y: Float[Array, " c"]
+
+
+class SlowFilter(eqx.Module):
+    """A recursive estimator of the states of a model and of its parameters, slow ones and possibly many.
+
+    **Arguments:**
+
+    - `model`: the model and how its parameters drift (traced arrays).
+    - `noise`: its noise levels.
+    - `gate`: readings of a step whose `nis` is above this number are not used.
+    - `iterations`: how often the readings are linearised in an update; 1 is the extended filter.
+    """
+
+    model: WithParameters
+    noise: Noise
+    gate: Float[AnyArray, ""] | float = math.inf
+    iterations: int = eqx.field(static=True, default=1)
+
+    def init(self, x0: Joint, sd: Float[AnyArray, " n_p"] | Float[AnyArray, "n_p k"]) -> SlowBelief:
+        """The belief before the first reading: about x0, with standard deviations, or a factor of the covariance.
+
+        **Raises:** `ValueError` if `sd` does not have one entry, or row, for each tangent direction and parameter.
+        """
+        sd = jnp.asarray(sd)
+        n, p = self.model.model.tangent_size, self.model.size
+        if sd.shape[0] != n + p or sd.ndim > 2:
+            raise ValueError(
+                f"`sd` must have {n + p} entries or rows, one for each of {n} tangent directions and {p} parameters, "
+                f"got {sd.shape}"
+            )
+        factor = jnp.diag(sd) if sd.ndim == 1 else sd
+        P_aa, P_za, P_zz = factor[:n] @ factor[:n].T, factor[n:] @ factor[:n].T, factor[n:] @ factor[n:].T
+        x = jax.tree.map(jnp.asarray, x0.x)
+        mean, P_aa, P_za = self._with_noise(jnp.zeros(n, dtype=sd.dtype), P_aa, P_za)
+        return SlowBelief(x, jnp.asarray(x0.z), mean, P_aa, P_za, _mirrored(P_zz), self.model.first_hint())
+
+    def update(
+        self,
+        belief: SlowBelief,
+        u: AnyArray,
+        y: AnyArray,
+        seen: AnyArray | None = None,
+        s: AnyArray | None = None,
+        noise: Noise | None = None,
+    ) -> tuple[SlowBelief, Innovation]:
+        """The belief given the readings of a step; one compiled call. Arguments as of `Filter.update`."""
+        reading = reading_of(y, seen, s, belief.mean.dtype)
+        reading = reading._replace(s=self._placed(reading.s))
+        return _update(self, belief, jnp.asarray(u), reading, noise or self.noise)
+
+    def predict(self, belief: SlowBelief, u: AnyArray, noise: Noise | None = None) -> SlowBelief:
+        """The belief at the end of the step; one compiled call."""
+        return _predict(self, belief, jnp.asarray(u), noise or self.noise)
+
+    def run(self, belief: SlowBelief, samples: Samples, noise: Noise | None = None) -> SlowRecursion:
+        """A whole recording in one compiled scan. `noise`: levels that change, with a leading axis over the steps."""
+        return _run(self, belief, samples._replace(s=self._placed(samples.s)), noise)
+
+    def _placed(self, s: AnyArray) -> Array:
+        s = jnp.asarray(s)
+        if self.model.reads_pair:
+            return s
+        return eqx.error_if(s, jnp.any(s != 0), "this model reads its state at the start of a step: all `s` must be 0")
+
+    def _with_noise(self, mean: Array, P_aa: Array, P_za: Array) -> tuple[Array, Array, Array]:
+        """Moments of a = (d, w) from those of d, before any reading: w ~ N(0, 1)."""
+        if not self.model.reads_pair:
+            return mean, P_aa, P_za
+        m = self.model.model.noise_size
+        mean = jnp.concatenate([mean, jnp.zeros(m, dtype=mean.dtype)])
+        P_za = jnp.concatenate([P_za, jnp.zeros((P_za.shape[0], m), dtype=mean.dtype)], axis=1)
+        return mean, jax.scipy.linalg.block_diag(P_aa, jnp.eye(m, dtype=mean.dtype)), P_za
+
+    # --- what the compiled functions are made of
+
+    def _split(self, a: Float[Array, " a"]) -> tuple[Array, Array]:
+        n, m = self.model.model.tangent_size, self.model.model.noise_size
+        return a[:n], a[n:] if self.model.reads_pair else jnp.zeros(m, dtype=a.dtype)
+
+    def _rows(self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise, a: Array, dz: Array) -> _Rows:
+        """The readings linearised at (a, z + dz)."""
+        model, hint = self.model.model, belief.hint
+        if model.reads_pair:
+            d, w = self._split(a)
+            hint = model.step(model.retract(belief.x, d), model.prepare(belief.z + dz), u, w, noise, hint)[1]
+
+        def read(a: Array, dz: Array) -> Array:
+            p, (d, w) = model.prepare(belief.z + dz), self._split(a)
+            x = x1 = model.retract(belief.x, d)
+            if model.reads_pair:
+                x1 = model.replay(x, p, u, w, noise, hint)
+            predicted = jax.vmap(lambda s: model.observe(x, x1, p, s))(reading.s)
+            return whitened(model, noise, predicted, reading.y, reading.seen)
+
+        if not _depends(lambda dz: read(a, dz), dz):
+            e, (J_a,) = backwards(lambda a: read(a, dz), a)
+            return _Rows(-J_a, None, e - J_a @ a)
+        e, (J_a, J_z) = backwards(read, a, dz)
+        return _Rows(-J_a, -J_z, e - J_a @ a - J_z @ dz)
+
+    def seen(
+        self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise
+    ) -> tuple[SlowBelief, Float[Array, "p c"], Innovation]:
+        """The belief given readings, but for P_zz, which is that of `belief` less V V'; V; and the innovations."""
+        a, dz = belief.mean, jnp.zeros_like(belief.z)
+        for _ in range(self.iterations):
+            H_a, H_z, y = self._rows(belief, u, reading, noise, a, dz)
+            G_a, G_z = belief.P_aa @ H_a.T, belief.P_za @ H_a.T
+            if H_z is not None:
+                G_a, G_z = G_a + belief.P_za.T @ H_z.T, G_z + belief.P_zz @ H_z.T
+            F = H_a @ G_a + jnp.eye(y.shape[0], dtype=y.dtype) + (0.0 if H_z is None else H_z @ G_z)
+            L = small.cholesky(F)
+            white = small.solve_lower(L, jnp.column_stack([y - H_a @ belief.mean, G_a.T, G_z.T]))
+            innovation, V_a, V_z = white[:, 0], white[:, 1 : 1 + a.shape[0]].T, white[:, 1 + a.shape[0] :].T
+            a, dz = belief.mean + V_a @ innovation, V_z @ innovation
+        there = (reading.seen > 0).reshape(-1)
+        sd = jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1)
+        scale = jnp.where(there, reading.seen.reshape(-1) / sd, 1.0)
+        nis, count = jnp.sum(innovation**2), jnp.sum(there).astype(y.dtype)
+        log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(L)))
+        accepted = nis <= jnp.asarray(self.gate, dtype=nis.dtype)
+        constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * count
+        log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + log_det), 0.0)
+        V_a, V_z = jnp.where(accepted, V_a, 0.0), jnp.where(accepted, V_z, 0.0)
+        after = SlowBelief(
+            belief.x,
+            belief.z + jnp.where(accepted, dz, 0.0),
+            jnp.where(accepted, a, belief.mean),
+            belief.P_aa - _square(V_a),
+            belief.P_za - V_z @ V_a.T,
+            belief.P_zz,
+            belief.hint,
+        )
+        return after, V_z, Innovation(innovation, count, nis, log_likelihood, accepted.astype(nis.dtype))
+
+    def moved(self, belief: SlowBelief, V: Float[Array, "p c"], u: Array, noise: Noise) -> SlowBelief:
+        """The belief a step later; its P_zz at the start is that of `belief` less V V'."""
+        joint, model = self.model, self.model.model
+        n, (d, w) = model.tangent_size, self._split(belief.mean)
+        p = model.prepare(belief.z)
+        x1, hint = model.step(model.retract(belief.x, d), p, u, w, noise, belief.hint)
+
+        def stepped(d: Array, w: Array, z: Array) -> Array:
+            x = model.retract(belief.x, d)
+            return model.local(model.replay(x, model.prepare(z), u, w, noise, hint), x1)
+
+        _, (A, B, C) = backwards(stepped, d, w, belief.z)
+        M = jnp.concatenate([A, B], axis=1) if model.reads_pair else A
+        side = belief.P_za @ M.T + (belief.P_zz @ C.T - V @ (V.T @ C.T))  # covariance of z and d+
+        corner = M @ (belief.P_aa @ M.T + belief.P_za.T @ C.T) + C @ side
+        if not model.reads_pair:
+            corner = corner + B @ B.T
+        decay, variance = joint.drifted(p, belief.z.dtype)
+        mean, P_aa, P_za = self._with_noise(jnp.zeros(n, dtype=d.dtype), _mirrored(corner), decay * side)
+        P_zz = decay**2 * (belief.P_zz - _square(V)) + jnp.diag(jnp.broadcast_to(variance, belief.z.shape))
+        return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint)
+
+
+def _square(V: Float[Array, "k c"]) -> Float[Array, "k k"]:
+    """V V' with the products summed in turn: symmetric to the last bit, and part of the pass over what it changes."""
+    return sum((column[:, None] * column[None, :] for column in V.T), jnp.zeros((1, 1), dtype=V.dtype))
+
+
+def _depends(function: Callable[[Array], Array], x: Array) -> bool:
+    """Whether the function reads its argument, as its trace tells; calls inside it count as if they read everything."""
+    jaxpr = jax.make_jaxpr(function)(x).jaxpr
+    reached = set(jaxpr.invars)
+    for equation in jaxpr.eqns:
+        if any(not hasattr(v, "val") and v in reached for v in equation.invars):
+            reached.update(equation.outvars)
+    return any(not hasattr(v, "val") and v in reached for v in jaxpr.outvars)
+
+
+def _mirrored(P: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """The symmetric part."""
+    return (P + P.T) / 2
+
+
+@compiled
+def _update(f: SlowFilter, belief: SlowBelief, u: Array, reading: Reading, noise: Noise):
+    after, V, innovation = f.seen(belief, u, reading, noise)
+    return eqx.tree_at(lambda b: b.P_zz, after, after.P_zz - _square(V)), innovation
+
+
+@compiled
+def _predict(f: SlowFilter, belief: SlowBelief, u: Array, noise: Noise) -> SlowBelief:
+    return f.moved(belief, jnp.zeros((belief.z.shape[0], 0), dtype=belief.z.dtype), u, noise)
+
+
+@compiled
+def _run(f: SlowFilter, belief: SlowBelief, samples: Samples, noise: Noise | None) -> SlowRecursion:
+    n = f.model.model.tangent_size
+
+    def body(belief: SlowBelief, step):
+        u, reading, level = step
+        level = level or f.noise
+        filtered, V, innovation = f.seen(belief, u, reading, level)
+        after = f.moved(filtered, V, u, level)
+        d = filtered.mean[:n]
+        variance = jnp.concatenate(
+            [jnp.diagonal(filtered.P_aa)[:n], jnp.diagonal(belief.P_zz) - jnp.sum(V**2, axis=1)]
+        )
+        return after, (Joint(f.model.model.retract(belief.x, d), filtered.z), jnp.sqrt(variance), innovation)
+
+    reading = Reading(samples.y, samples.s, samples.seen)
+    last, (x, sd, innovation) = jax.lax.scan(body, belief, (samples.u, reading, noise))
+    return SlowRecursion(x, sd, innovation, last)
