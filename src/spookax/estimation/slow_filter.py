@@ -71,6 +71,15 @@ class _Rows(NamedTuple):
     y: Float[Array, " c"]
 
 
+class _Motion(NamedTuple):
+    """A step as d+ = shift + M (a - mean) + C (z - z_now) + E v, v ~ N(0, 1), about the state it is said to lead to."""
+
+    M: Float[Array, "n a"]
+    C: Float[Array, "n p"]
+    E: Float[Array, "n v"]
+    shift: Float[Array, " n"] | None
+
+
 class SlowFilter(eqx.Module):
     """A recursive estimator of the states of a model and of its parameters, slow ones and possibly many.
 
@@ -80,12 +89,16 @@ class SlowFilter(eqx.Module):
     - `noise`: its noise levels.
     - `gate`: readings of a step whose `nis` is above this number are not used.
     - `iterations`: how often the readings are linearised in an update; 1 is the extended filter.
+    - `spread`: for a state that is small and moves with jumps (dry friction): the motion is made linear in the state by
+      sigma points that many of its standard deviations away (3^0.5 for a Gaussian), in the parameters by derivatives.
+      What a line leaves of it counts as noise of the step. Needs a state whose covariance has full rank.
     """
 
     model: WithParameters
     noise: Noise
     gate: Float[AnyArray, ""] | float = math.inf
     iterations: int = eqx.field(static=True, default=1)
+    spread: float | None = eqx.field(static=True, default=None)
 
     def init(self, x0: Joint, sd: Float[AnyArray, " n_p"] | Float[AnyArray, "n_p k"]) -> SlowBelief:
         """The belief before the first reading: about x0, with standard deviations, or a factor of the covariance.
@@ -210,21 +223,58 @@ class SlowFilter(eqx.Module):
         n, (d, w) = model.tangent_size, self._split(belief.mean)
         p = model.prepare(belief.z)
         x1, hint = model.step(model.retract(belief.x, d), p, u, w, noise, belief.hint)
-
-        def stepped(d: Array, w: Array, z: Array) -> Array:
-            x = model.retract(belief.x, d)
-            return model.local(model.replay(x, model.prepare(z), u, w, noise, hint), x1)
-
-        _, (A, B, C) = backwards(stepped, d, w, belief.z)
-        M = jnp.concatenate([A, B], axis=1) if model.reads_pair else A
+        move = self._derived if self.spread is None else self._regressed
+        M, C, E, shift = move(belief, u, noise, x1, hint)
         side = belief.P_za @ M.T + (belief.P_zz @ C.T - V @ (V.T @ C.T))  # covariance of z and d+
-        corner = M @ (belief.P_aa @ M.T + belief.P_za.T @ C.T) + C @ side
-        if not model.reads_pair:
-            corner = corner + B @ B.T
+        corner = M @ (belief.P_aa @ M.T + belief.P_za.T @ C.T) + C @ side + E @ E.T
         decay, variance = joint.drifted(p, belief.z.dtype)
         mean, P_aa, P_za = self._with_noise(jnp.zeros(n, dtype=d.dtype), _mirrored(corner), decay * side)
+        x1 = x1 if shift is None else model.retract(x1, shift)
         P_zz = decay**2 * (belief.P_zz - _square(V)) + jnp.diag(jnp.broadcast_to(variance, belief.z.shape))
         return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint)
+
+    def _derived(self, belief: SlowBelief, u: Array, noise: Noise, x1: Any, hint: Array) -> "_Motion":
+        """The motion by its derivative at the mean."""
+        model, (d, w) = self.model.model, self._split(belief.mean)
+
+        def stepped(d: Array, w: Array, z: Array) -> Array:
+            return model.local(model.replay(model.retract(belief.x, d), model.prepare(z), u, w, noise, hint), x1)
+
+        _, (A, B, C) = backwards(stepped, d, w, belief.z)
+        if model.reads_pair:
+            return _Motion(jnp.concatenate([A, B], axis=1), C, jnp.zeros((d.shape[0], 0), dtype=d.dtype), None)
+        return _Motion(A, C, B, None)
+
+    def _regressed(self, belief: SlowBelief, u: Array, noise: Noise, x1: Any, hint: Array) -> "_Motion":
+        """The motion by sigma points in a, as `Unscented` places them; in z by the derivative of their average."""
+        model, k, spread = self.model.model, belief.mean.shape[0], self.spread or 1.0
+        p, centre = model.prepare(belief.z), 1.0 - k / spread**2
+        if centre < -1e-9:
+            raise ValueError(f"sigma points: {k} directions need a spread of at least {k**0.5:.4g}, got {spread:g}")
+        S = small.cholesky(belief.P_aa)
+        offsets = spread * S.T
+
+        def stepped(a: Array, w: Array, p: Any) -> Array:
+            x = model.retract(belief.x, self._split(a)[0])
+            return model.local(model.step(x, p, u, w, noise, belief.hint)[0], x1)
+
+        def average(z: Array) -> tuple[Array, tuple[Array, Array]]:
+            points = jnp.concatenate([belief.mean[None], belief.mean + offsets, belief.mean - offsets])
+            p = model.prepare(z)
+            values = jax.vmap(lambda a: stepped(a, self._split(a)[1], p))(points)
+            rest = jnp.sum(values[1:], axis=0) / (2.0 * spread**2)
+            return centre * values[0] + rest, (values[0], values[1:])
+
+        shift, back, (middle, around) = jax.vjp(average, belief.z, has_aux=True)
+        (C,) = jax.vmap(back)(jnp.eye(shift.shape[0], dtype=shift.dtype))
+        plus, minus = around[:k], around[k:]
+        M = small.solve_upper(S.T, (plus - minus) / (2.0 * spread)).T
+        bend = ((plus + minus) / 2.0 - shift).T / spread
+        E = jnp.concatenate([bend, max(centre, 0.0) ** 0.5 * (middle - shift)[:, None]], axis=1)
+        if not model.reads_pair:
+            _, (B,) = backwards(lambda w: stepped(belief.mean, w, p), self._split(belief.mean)[1])
+            E = jnp.concatenate([E, B], axis=1)
+        return _Motion(M, C, E, shift)
 
 
 def _square(V: Float[Array, "k c"]) -> Float[Array, "k k"]:
