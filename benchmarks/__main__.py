@@ -20,6 +20,7 @@ DEFAULT = {
     "accuracy": "reference motions: error and cost against the step size, order",
     "gradients": "derivatives of a rollout in both modes, of a closed loop",
     "identification": "the demo's identification and its pieces",
+    "learned_friction": "friction learnt by a network in a filter and in a batch, beside published numbers (minutes)",
     "linear_cost": "one linear problem against the number of recordings",
 }
 PARTS = {

@@ -30,7 +30,7 @@ class FrictionData(NamedTuple):
     end: float  # and at the end
 
 
-def stribeck(v: np.ndarray | float) -> np.ndarray | float:
+def stribeck(v: np.ndarray) -> np.ndarray:
     """True friction of a speed > 0. [N]"""
     return 1.0 + np.exp(-np.abs(v) / 0.1) + 0.5 * np.abs(v)
 
@@ -90,7 +90,7 @@ def _sticking(x: tuple[float, float], u: float, factor: float) -> tuple[float, f
     return q, v
 
 
-VERSIONS: dict[str, tuple[Callable, Callable[[float], float]]] = {
+VERSIONS: dict[str, tuple[Callable[..., tuple[float, float]], Callable[[float], float]]] = {
     "step": (_chattering, step_change),
     "drift": (_chattering, linear_drift),
     "fine": (_sticking, step_change),
@@ -111,7 +111,7 @@ def friction_data(seed: int, version: str = "step") -> FrictionData:
     return FrictionData(u, y, truth, change((MIDDLE + 1) * STEP), change(len(u) * STEP))
 
 
-def curve_error(learned: np.ndarray, factor: float, above: float = 0.0) -> float:
-    """RMS difference of a friction curve on `GRID` from the truth, at speeds above a limit. [N]"""
-    here = above < GRID
-    return float(np.sqrt(np.mean((learned - factor * stribeck(GRID))[here] ** 2)))
+def curve_error(learned: np.ndarray, factor: float, speeds: np.ndarray = GRID, above: float = 0.0) -> float:
+    """RMS difference of a friction curve at some speeds from `factor` times the truth, at speeds above a limit. [N]"""
+    here = above < speeds
+    return float(np.sqrt(np.mean((learned - factor * stribeck(speeds))[here] ** 2)))

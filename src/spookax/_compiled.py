@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 import jax
 import numpy as np
+from jax.core import Tracer
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ def compiler_options() -> dict[str, Any] | None:
 class Compiled(Generic[T]):
     """`eqx.filter_jit` with options that halve the time to compile on a CPU.
 
+    Inside another transformation it is the plain function; XLA takes options for a whole program only.
+
     Several threads may call it: what is not compiled yet is compiled by one of them, and the others wait for it.
     """
 
@@ -52,6 +55,8 @@ class Compiled(Generic[T]):
         return eqx.filter_jit(self._function, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     def __call__(self, *args: Any, **kwargs: Any) -> T:
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+            return self._function(*args, **kwargs)  # part of what the caller compiles or differentiates
         key = _signature((args, kwargs))
         if key in self._known:
             return self._jitted(*args, **kwargs)

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from estimation.linear_model import NOISE, SENSOR_SD, H, LinearModel, Masses, recording
 
-from spookax.estimation import Drift, Extended, Filter, Joint, SlowFilter, WithParameters
+from spookax.estimation import (
+    Drift,
+    Extended,
+    Filter,
+    Joint,
+    SlowBelief,
+    SlowFilter,
+    Unscented,
+    WithParameters,
+    most_likely,
+)
 from spookax.models.neural_friction import FrictionMass, Neural, RungeKutta, Sticking
 from spookax.protocol import Noise, Samples
 
@@ -109,12 +119,14 @@ def test_sample_by_sample_is_the_whole_recording(rng):
     samples, noise = friction_samples(rng, 5), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
     f = SlowFilter(model, noise)
     belief = start = f.init(Joint(np.zeros(2), LAW.draw(rng)), np.ones(LAW.size + 2))
+    innovation = None
     for u, y, seen in zip(samples.u, samples.y, samples.seen, strict=True):
         belief, innovation = f.update(belief, u, np.where(seen[0] > 0, y[0], np.nan))
         belief = f.predict(belief, u)
     found = f.run(start, samples)
     for a, b in zip(jax.tree.leaves(belief), jax.tree.leaves(found.last), strict=True):
         close(a, b)
+    assert innovation is not None
     close(innovation.nis, found.innovation.nis[-1])
 
 
@@ -161,12 +173,12 @@ def test_constant_parameters_are_the_bordered_batch_problem(rng, filter_kind):
     close(found.x.z[-1], z0 + mean)
     close(found.sd[-1, 4:], np.sqrt(np.diag(P)))
     last = found.last
-    close(last.P_zz if filter_kind is SlowFilter else (last.factor @ last.factor.T)[4:7, 4:7], P)
+    close(last.P_zz if isinstance(last, SlowBelief) else (last.factor @ last.factor.T)[4:7, 4:7], P)
 
 
 @pytest.mark.parametrize("filter_kind", [Filter, SlowFilter])
 def test_short_floats_with_a_wide_prior_stay_finite_and_symmetric(rng, filter_kind):
-    """P0 = 10, little noise, 4000 steps in float32: covariances finite, symmetric to the last bit, variances above 0."""
+    """P0 = 10, little noise, 4000 steps in float32: finite, symmetric to the last bit, variances above 0."""
     steps, short = 4000, np.float32
     law = Neural() if filter_kind is SlowFilter else LAW
     samples = friction_samples(rng, steps, short)
@@ -180,10 +192,67 @@ def test_short_floats_with_a_wide_prior_stay_finite_and_symmetric(rng, filter_ki
         assert leaf.dtype == short or leaf.size == 0
         assert np.all(np.isfinite(leaf))
     assert np.min(found.sd) > 0
-    if filter_kind is SlowFilter:
+    if isinstance(found.last, SlowBelief):
         for P in (found.last.P_zz, found.last.P_aa):
             np.testing.assert_array_equal(P, P.T)
         assert np.linalg.eigvalsh(np.asarray(found.last.P_zz, float)).min() > -1e-5
+
+
+def test_sigma_points_of_the_state_are_those_of_the_unscented_rule(rng):
+    """Known parameters and no readings: predictions and their deviations are those of the dense filter."""
+    law = Neural((1, 3, 1))
+    inner, noise = friction_model(law=law), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
+    samples = friction_samples(rng, 40)._replace(seen=jnp.zeros((40, 1, 2)))
+    z = law.draw(rng)
+    slow = SlowFilter(WithParameters(inner, law.size), noise, spread=2.0)
+    dense = Filter(inner, z, noise, rule=Unscented(2.0))
+    a = slow.run(slow.init(Joint(np.zeros(2), z), np.append([0.1, 0.2], np.zeros(law.size))), samples)
+    b = dense.run(dense.init(np.zeros(2), np.array([0.1, 0.2])), samples)
+    # the dense one keeps its chart where the mean leads
+    close(a.x.x, b.x)
+    close(a.sd[:, :2], b.sd)
+
+
+def test_sigma_points_are_derivatives_where_the_model_is_linear(rng):
+    samples, _ = recording(rng, 50, np.array([1.5, -0.7]), 0.3)
+    joint = WithParameters(TimedLinear(), 3, Drift(jnp.asarray(0.1), 1.0))
+    x0, sd = Joint(Masses(np.zeros(2), np.zeros(2)), np.zeros(3)), np.ones(7)
+    f, g = SlowFilter(joint, NOISE), SlowFilter(joint, NOISE, spread=3.0)
+    a, b = f.run(f.init(x0, sd), samples), g.run(g.init(x0, sd), samples)
+    for one, other in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        close(one, other)
+    with pytest.raises(ValueError, match=r"at least 2\.449"):
+        SlowFilter(joint, NOISE, spread=2.0).run(g.init(x0, sd), samples)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_most_likely_parameters_of_a_linear_model_are_the_joint_filters(rng, exact):
+    """One Gauss-Newton step with a Gaussian prior: mean and covariance, and the likelihood that a filter gives."""
+    samples, _ = recording(rng, 40, np.array([1.5, -0.7]), 0.3)
+    model, z_sd, x_sd = TimedLinear(), np.array([2.0, 2.0, 1.0]), np.array([0.5, 0.5, 1.0, 1.0])
+    x0, z0 = Masses(np.array([0.9, -0.4]), np.zeros(2)), np.array([0.2, 0.1, 0.0])
+    f = SlowFilter(WithParameters(model, 3), NOISE)
+    joint = f.run(f.init(Joint(x0, z0), np.append(x_sd, z_sd)), samples)
+    found = most_likely(f, x0, x_sd, z0, samples, z_sd=z_sd, prior=z0, tolerance=1e-10, exact=exact)
+    np.testing.assert_allclose(found.z, joint.x.z[-1], rtol=1e-6)
+    np.testing.assert_allclose(found.covariance, joint.last.P_zz, rtol=1e-8)
+    plain = Filter(model, found.z, NOISE)
+    log_likelihood = plain.run(plain.init(x0, x_sd), samples).log_likelihood
+    np.testing.assert_allclose(found.cost, np.sum(((found.z - z0) / z_sd) ** 2) / 2 - log_likelihood, rtol=1e-10)
+
+
+def test_the_slope_of_a_likelihood_can_be_asked_for(rng):
+    """A filter's run inside another transformation."""
+    samples, _ = recording(rng, 20, np.array([1.5, -0.7]), 0.3)
+    x0, sd = Masses(np.zeros(2), np.zeros(2)), np.ones(4)
+
+    def value(z):
+        f = Filter(LinearModel(), z, NOISE)
+        return f.run(f.init(x0, sd), samples).log_likelihood
+
+    z, d = jnp.array([0.3, -0.2, 0.1]), jnp.array([0.0, 1e-5, 0.0])
+    slope = jax.jit(lambda z, d: jax.jvp(value, (z,), (d,))[1])(z, d / 1e-5)
+    np.testing.assert_allclose(slope, (value(z + d) - value(z - d)) / 2e-5, rtol=1e-6)
 
 
 def test_refusals():
@@ -191,3 +260,10 @@ def test_refusals():
     f = SlowFilter(model, Noise(jnp.asarray(1.0), jnp.full(2, SENSOR)))
     with pytest.raises(ValueError, match=f"{LAW.size + 2} entries"):
         f.init(Joint(np.zeros(2), np.zeros(LAW.size)), np.ones(3))
+    samples = friction_samples(np.random.default_rng(0), 5)
+    with pytest.raises(ValueError, match="not finite"):
+        most_likely(f, np.zeros(2), np.ones(2), np.full(LAW.size, np.nan), samples)
+    with pytest.raises(Exception, match="must be 0"):
+        f.run(
+            f.init(Joint(np.zeros(2), np.zeros(LAW.size)), np.ones(LAW.size + 2)), samples._replace(s=samples.s + 0.5)
+        )

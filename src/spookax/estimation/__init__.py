@@ -1,5 +1,7 @@
 """Estimators over the protocol: linearisation, sweeps, Levenberg-Marquardt."""
 
+from .likelihood import MostLikely as MostLikely
+from .likelihood import most_likely as most_likely
 from .linearise import Linearised as Linearised
 from .linearise import linearise as linearise
 from .problem import Fit as Fit
@@ -19,9 +21,9 @@ from .simulator_form import fit as fit
 from .slow import Drift as Drift
 from .slow import Joint as Joint
 from .slow import WithParameters as WithParameters
-from .slow_filter import SlowBelief as SlowBelief
 from .slow_filter import SlowFilter as SlowFilter
 from .slow_filter import SlowRecursion as SlowRecursion
+from .slow_rules import SlowBelief as SlowBelief
 from .sweeps import Filtered as Filtered
 from .sweeps import adjoint_smoother as adjoint_smoother
 from .sweeps import covariance_filter as covariance_filter

@@ -17,8 +17,7 @@ the reciprocal of the precision loses its small ones; take `Filter` then.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,25 +27,10 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math import small
 from ..protocol import Noise, Samples
-from .linearise import backwards, whitened
 from .recursive import Innovation, reading_of
 from .rules import Reading
 from .slow import Joint, WithParameters
-
-
-class SlowBelief(eqx.Module):
-    """What is believed about state and parameters: (x box-plus d, z) with (d, w) ~ N(mean, P_aa), z ~ N(z, P_zz).
-
-    w is there where readings depend on the noise of their step, a = (d, w); else a = d.
-    """
-
-    x: Any
-    z: Float[Array, " p"]
-    mean: Float[Array, " a"]
-    P_aa: Float[Array, "a a"]
-    P_za: Float[Array, "p a"]
-    P_zz: Float[Array, "p p"]
-    hint: Float[Array, " h"]
+from .slow_rules import Motion, Rows, SlowBelief, by_derivative, by_sigma_points, rows_of
 
 
 class SlowRecursion(NamedTuple):
@@ -61,23 +45,6 @@ class SlowRecursion(NamedTuple):
     def log_likelihood(self) -> Scalar:
         """Of all readings."""
         return jnp.sum(self.innovation.log_likelihood)
-
-
-class _Rows(NamedTuple):
-    """Readings as rows H_a a + H_z (z - z_now) + n = y, n ~ N(0, 1); no H_z where they do not depend on z."""
-
-    H_a: Float[Array, "c a"]
-    H_z: Float[Array, "c p"] | None
-    y: Float[Array, " c"]
-
-
-class _Motion(NamedTuple):
-    """A step as d+ = shift + M (a - mean) + C (z - z_now) + E v, v ~ N(0, 1), about the state it is said to lead to."""
-
-    M: Float[Array, "n a"]
-    C: Float[Array, "n p"]
-    E: Float[Array, "n v"]
-    shift: Float[Array, " n"] | None
 
 
 class SlowFilter(eqx.Module):
@@ -115,7 +82,7 @@ class SlowFilter(eqx.Module):
         factor = jnp.diag(sd) if sd.ndim == 1 else sd
         P_aa, P_za, P_zz = factor[:n] @ factor[:n].T, factor[n:] @ factor[:n].T, factor[n:] @ factor[n:].T
         x = jax.tree.map(jnp.asarray, x0.x)
-        mean, P_aa, P_za = self._with_noise(jnp.zeros(n, dtype=sd.dtype), P_aa, P_za)
+        mean, P_aa, P_za = self.with_noise(jnp.zeros(n, dtype=sd.dtype), P_aa, P_za)
         return SlowBelief(x, jnp.asarray(x0.z), mean, P_aa, P_za, _mirrored(P_zz), self.model.first_hint())
 
     def update(
@@ -146,7 +113,7 @@ class SlowFilter(eqx.Module):
             return s
         return eqx.error_if(s, jnp.any(s != 0), "this model reads its state at the start of a step: all `s` must be 0")
 
-    def _with_noise(self, mean: Array, P_aa: Array, P_za: Array) -> tuple[Array, Array, Array]:
+    def with_noise(self, mean: Array, P_aa: Array, P_za: Array) -> tuple[Array, Array, Array]:
         """Moments of a = (d, w) from those of d, before any reading: w ~ N(0, 1)."""
         if not self.model.reads_pair:
             return mean, P_aa, P_za
@@ -157,51 +124,20 @@ class SlowFilter(eqx.Module):
 
     # --- what the compiled functions are made of
 
-    def _split(self, a: Float[Array, " a"]) -> tuple[Array, Array]:
-        n, m = self.model.model.tangent_size, self.model.model.noise_size
-        return a[:n], a[n:] if self.model.reads_pair else jnp.zeros(m, dtype=a.dtype)
-
-    def _rows(self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise, a: Array, dz: Array) -> _Rows:
-        """The readings linearised at (a, z + dz)."""
-        model, hint = self.model.model, belief.hint
-        if model.reads_pair:
-            d, w = self._split(a)
-            hint = model.step(model.retract(belief.x, d), model.prepare(belief.z + dz), u, w, noise, hint)[1]
-
-        def read(a: Array, dz: Array) -> Array:
-            p, (d, w) = model.prepare(belief.z + dz), self._split(a)
-            x = x1 = model.retract(belief.x, d)
-            if model.reads_pair:
-                x1 = model.replay(x, p, u, w, noise, hint)
-            predicted = jax.vmap(lambda s: model.observe(x, x1, p, s))(reading.s)
-            return whitened(model, noise, predicted, reading.y, reading.seen)
-
-        if not _depends(lambda dz: read(a, dz), dz):
-            e, (J_a,) = backwards(lambda a: read(a, dz), a)
-            return _Rows(-J_a, None, e - J_a @ a)
-        e, (J_a, J_z) = backwards(read, a, dz)
-        return _Rows(-J_a, -J_z, e - J_a @ a - J_z @ dz)
-
     def seen(
         self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise
     ) -> tuple[SlowBelief, Float[Array, "p c"], Innovation]:
         """The belief given readings, but for P_zz, which is that of `belief` less V V'; V; and the innovations."""
         a, dz = belief.mean, jnp.zeros_like(belief.z)
-        for _ in range(self.iterations):
-            H_a, H_z, y = self._rows(belief, u, reading, noise, a, dz)
-            G_a, G_z = belief.P_aa @ H_a.T, belief.P_za @ H_a.T
-            if H_z is not None:
-                G_a, G_z = G_a + belief.P_za.T @ H_z.T, G_z + belief.P_zz @ H_z.T
-            F = H_a @ G_a + jnp.eye(y.shape[0], dtype=y.dtype) + (0.0 if H_z is None else H_z @ G_z)
-            L = small.cholesky(F)
-            white = small.solve_lower(L, jnp.column_stack([y - H_a @ belief.mean, G_a.T, G_z.T]))
-            innovation, V_a, V_z = white[:, 0], white[:, 1 : 1 + a.shape[0]].T, white[:, 1 + a.shape[0] :].T
+        for _ in range(self.iterations - 1):
+            innovation, V_a, V_z, _ = _whitened(belief, rows_of(self.model.model, belief, u, reading, noise, a, dz))
             a, dz = belief.mean + V_a @ innovation, V_z @ innovation
+        innovation, V_a, V_z, log_det = _whitened(belief, rows_of(self.model.model, belief, u, reading, noise, a, dz))
+        a, dz = belief.mean + V_a @ innovation, V_z @ innovation
         there = (reading.seen > 0).reshape(-1)
         sd = jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1)
         scale = jnp.where(there, reading.seen.reshape(-1) / sd, 1.0)
-        nis, count = jnp.sum(innovation**2), jnp.sum(there).astype(y.dtype)
-        log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(L)))
+        nis, count = jnp.sum(innovation**2), jnp.sum(there).astype(a.dtype)
         accepted = nis <= jnp.asarray(self.gate, dtype=nis.dtype)
         constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * count
         log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + log_det), 0.0)
@@ -219,77 +155,38 @@ class SlowFilter(eqx.Module):
 
     def moved(self, belief: SlowBelief, V: Float[Array, "p c"], u: Array, noise: Noise) -> SlowBelief:
         """The belief a step later; its P_zz at the start is that of `belief` less V V'."""
-        joint, model = self.model, self.model.model
-        n, (d, w) = model.tangent_size, self._split(belief.mean)
-        p = model.prepare(belief.z)
-        x1, hint = model.step(model.retract(belief.x, d), p, u, w, noise, belief.hint)
-        move = self._derived if self.spread is None else self._regressed
-        M, C, E, shift = move(belief, u, noise, x1, hint)
+        M, C, E, x1, hint = self.motion(belief, u, noise)
         side = belief.P_za @ M.T + (belief.P_zz @ C.T - V @ (V.T @ C.T))  # covariance of z and d+
         corner = M @ (belief.P_aa @ M.T + belief.P_za.T @ C.T) + C @ side + E @ E.T
-        decay, variance = joint.drifted(p, belief.z.dtype)
-        mean, P_aa, P_za = self._with_noise(jnp.zeros(n, dtype=d.dtype), _mirrored(corner), decay * side)
-        x1 = x1 if shift is None else model.retract(x1, shift)
+        decay, variance = self.model.drifted(self.model.model.prepare(belief.z), belief.z.dtype)
+        zero = jnp.zeros(M.shape[0], dtype=M.dtype)
+        mean, P_aa, P_za = self.with_noise(zero, _mirrored(corner), decay * side)
         P_zz = decay**2 * (belief.P_zz - _square(V)) + jnp.diag(jnp.broadcast_to(variance, belief.z.shape))
         return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint)
 
-    def _derived(self, belief: SlowBelief, u: Array, noise: Noise, x1: Any, hint: Array) -> "_Motion":
-        """The motion by its derivative at the mean."""
-        model, (d, w) = self.model.model, self._split(belief.mean)
+    def motion(self, belief: SlowBelief, u: Array, noise: Noise) -> Motion:
+        """The step as a linear model."""
+        if self.spread is None:
+            return by_derivative(self.model.model, belief, u, noise)
+        return by_sigma_points(self.model.model, belief, u, noise, self.spread)
 
-        def stepped(d: Array, w: Array, z: Array) -> Array:
-            return model.local(model.replay(model.retract(belief.x, d), model.prepare(z), u, w, noise, hint), x1)
 
-        _, (A, B, C) = backwards(stepped, d, w, belief.z)
-        if model.reads_pair:
-            return _Motion(jnp.concatenate([A, B], axis=1), C, jnp.zeros((d.shape[0], 0), dtype=d.dtype), None)
-        return _Motion(A, C, B, None)
-
-    def _regressed(self, belief: SlowBelief, u: Array, noise: Noise, x1: Any, hint: Array) -> "_Motion":
-        """The motion by sigma points in a, as `Unscented` places them; in z by the derivative of their average."""
-        model, k, spread = self.model.model, belief.mean.shape[0], self.spread or 1.0
-        p, centre = model.prepare(belief.z), 1.0 - k / spread**2
-        if centre < -1e-9:
-            raise ValueError(f"sigma points: {k} directions need a spread of at least {k**0.5:.4g}, got {spread:g}")
-        S = small.cholesky(belief.P_aa)
-        offsets = spread * S.T
-
-        def stepped(a: Array, w: Array, p: Any) -> Array:
-            x = model.retract(belief.x, self._split(a)[0])
-            return model.local(model.step(x, p, u, w, noise, belief.hint)[0], x1)
-
-        def average(z: Array) -> tuple[Array, tuple[Array, Array]]:
-            points = jnp.concatenate([belief.mean[None], belief.mean + offsets, belief.mean - offsets])
-            p = model.prepare(z)
-            values = jax.vmap(lambda a: stepped(a, self._split(a)[1], p))(points)
-            rest = jnp.sum(values[1:], axis=0) / (2.0 * spread**2)
-            return centre * values[0] + rest, (values[0], values[1:])
-
-        shift, back, (middle, around) = jax.vjp(average, belief.z, has_aux=True)
-        (C,) = jax.vmap(back)(jnp.eye(shift.shape[0], dtype=shift.dtype))
-        plus, minus = around[:k], around[k:]
-        M = small.solve_upper(S.T, (plus - minus) / (2.0 * spread)).T
-        bend = ((plus + minus) / 2.0 - shift).T / spread
-        E = jnp.concatenate([bend, max(centre, 0.0) ** 0.5 * (middle - shift)[:, None]], axis=1)
-        if not model.reads_pair:
-            _, (B,) = backwards(lambda w: stepped(belief.mean, w, p), self._split(belief.mean)[1])
-            E = jnp.concatenate([E, B], axis=1)
-        return _Motion(M, C, E, shift)
+def _whitened(belief: SlowBelief, rows: Rows) -> tuple[Array, Float[Array, "a c"], Float[Array, "p c"], Scalar]:
+    """Innovations, each given those before it; V with P - V V' after them, of a and of z; log |F|."""
+    H_a, H_z, y = rows
+    G_a, G_z = belief.P_aa @ H_a.T, belief.P_za @ H_a.T
+    if H_z is not None:
+        G_a, G_z = G_a + belief.P_za.T @ H_z.T, G_z + belief.P_zz @ H_z.T
+    F = H_a @ G_a + jnp.eye(y.shape[0], dtype=y.dtype) + (0.0 if H_z is None else H_z @ G_z)
+    L = small.cholesky(F)
+    white = small.solve_lower(L, jnp.column_stack([y - H_a @ belief.mean, G_a.T, G_z.T]))
+    split = 1 + belief.mean.shape[0]
+    return white[:, 0], white[:, 1:split].T, white[:, split:].T, 2.0 * jnp.sum(jnp.log(jnp.diagonal(L)))
 
 
 def _square(V: Float[Array, "k c"]) -> Float[Array, "k k"]:
     """V V' with the products summed in turn: symmetric to the last bit, and part of the pass over what it changes."""
     return sum((column[:, None] * column[None, :] for column in V.T), jnp.zeros((1, 1), dtype=V.dtype))
-
-
-def _depends(function: Callable[[Array], Array], x: Array) -> bool:
-    """Whether the function reads its argument, as its trace tells; calls inside it count as if they read everything."""
-    jaxpr = jax.make_jaxpr(function)(x).jaxpr
-    reached = set(jaxpr.invars)
-    for equation in jaxpr.eqns:
-        if any(not hasattr(v, "val") and v in reached for v in equation.invars):
-            reached.update(equation.outvars)
-    return any(not hasattr(v, "val") and v in reached for v in jaxpr.outvars)
 
 
 def _mirrored(P: Float[Array, "k k"]) -> Float[Array, "k k"]:
@@ -318,9 +215,7 @@ def _run(f: SlowFilter, belief: SlowBelief, samples: Samples, noise: Noise | Non
         filtered, V, innovation = f.seen(belief, u, reading, level)
         after = f.moved(filtered, V, u, level)
         d = filtered.mean[:n]
-        variance = jnp.concatenate(
-            [jnp.diagonal(filtered.P_aa)[:n], jnp.diagonal(belief.P_zz) - jnp.sum(V**2, axis=1)]
-        )
+        variance = jnp.concatenate([jnp.diagonal(filtered.P_aa)[:n], jnp.diagonal(belief.P_zz) - jnp.sum(V**2, axis=1)])
         return after, (Joint(f.model.model.retract(belief.x, d), filtered.z), jnp.sqrt(variance), innovation)
 
     reading = Reading(samples.y, samples.s, samples.seen)

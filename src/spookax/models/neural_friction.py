@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import AnyArray, Array, Float, Scalar
+from .._typing import Array, Float, Scalar
 from ..protocol import AbstractVectorModel, Noise
 
 
@@ -69,8 +69,8 @@ class Neural(AbstractFriction):
             y = jnp.tanh(y) if i < len(p) - 1 else y
         return y[0]
 
-    def draw(self, rng: np.random.Generator, kind: str = "rich") -> Float[np.ndarray, " p"]:
-        """Weights to start from.
+    def draw(self, rng: np.random.Generator, kind: str = "rich") -> np.ndarray:
+        """Weights (p,) to start from.
 
         `rich`: uniform with standard deviation (5/3) / sqrt(inputs) [Kaiming with the gain of tanh], biases within
         1/sqrt(inputs); `glorot`: within sqrt(6 / (inputs + outputs)), biases zero; `plain`: all within 1/sqrt(inputs).
@@ -174,9 +174,9 @@ class FrictionMass(AbstractVectorModel):
     """
 
     law: AbstractFriction
-    h: Float[AnyArray, ""]
-    density: Float[AnyArray, " 2"]
-    mass: Float[AnyArray, ""]
+    h: Scalar
+    density: Float[Array, " 2"]
+    mass: Scalar
     stepper: AbstractStepper
     tangent_size: int = eqx.field(static=True, default=2)
     noise_size: int = eqx.field(static=True, default=2)
@@ -208,5 +208,5 @@ class FrictionMass(AbstractVectorModel):
         after = self.stepper(self.law, p, x, u[0] / self.mass, self.mass, self.h)
         return after + noise.process * self.density * jnp.sqrt(self.h) * w, hint
 
-    def observe(self, x: Array, x1: Array, p: Any, s: Scalar) -> Float[Array, " 2"]:
+    def observe(self, x: Array, x1: Array, p: Any, s: Scalar) -> Array:
         return x
