@@ -20,10 +20,10 @@ from spookax.models.neural_friction import (
     AbstractFriction,
     AbstractStepper,
     FrictionMass,
-    Neural,
+    NeuralFriction,
     RungeKutta,
     Sticking,
-    Stribeck,
+    StribeckFriction,
 )
 from spookax.protocol import Noise, Samples
 
@@ -32,8 +32,9 @@ from .measure import Row, row, timed
 
 SEEDS = range(5)
 SPREAD = 3.0**0.5
-ACROSS, NETWORK = RungeKutta(), Neural()
+ACROSS, NETWORK = RungeKutta(), NeuralFriction()
 STRIBECK_START = np.array([0.0, 0.0, np.log(0.3), 0.0])
+RANGES = ("t = 200", "end", "velocity")
 FIRST_SD = 10.0**0.5
 BATCH_STARTS = 4
 BATCH_VARIANCE = 1e-4  # process noise a step
@@ -64,7 +65,7 @@ CASES = {
     "step: derivatives": Case(spread=None, published="0.067, 0.076, 0.0225"),
     "step": Case(),
     "step, f32": Case(dtype=np.float32),
-    "step: Stribeck, four parameters": Case(law=Stribeck(), published="0.164"),
+    "step: Stribeck, four parameters": Case(law=StribeckFriction(), published="0.164"),
     "drift: source's settings": Case("drift", **SOURCE, published="0.125, 0.161"),
     "drift": Case("drift"),
     "fine: source's settings": Case("fine", **SOURCE, published="0.30-0.40, 0.46-1.6"),
@@ -72,7 +73,7 @@ CASES = {
     "fine: sticking, derivatives": Case(**STICKS, spread=None),
     "fine: sticking": Case(**STICKS),
     "fine: sticking, f32": Case(**STICKS, dtype=np.float32),
-    "fine: sticking, Stribeck": Case(**STICKS, law=Stribeck()),
+    "fine: sticking, Stribeck": Case(**STICKS, law=StribeckFriction()),
 }
 GOALS = [("step", 0.07, 0.08, 0.0225), ("fine: sticking", 0.3, 0.3, 0.0225)]
 
@@ -119,11 +120,11 @@ def start_of(case: Case, seed: int, *attempt: int) -> tuple[Joint, np.ndarray]:
     law = case.law
     z = (
         law.draw(np.random.default_rng([1000 + seed, *attempt]), case.start)
-        if isinstance(law, Neural)
+        if isinstance(law, NeuralFriction)
         else STRIBECK_START
     )
     sd = np.append([FIRST_SD, FIRST_SD], np.ones(law.size))
-    return Joint(np.zeros(2, case.dtype), z.astype(case.dtype)), sd.astype(case.dtype)
+    return Joint(np.zeros(2, case.dtype), jnp.asarray(z, case.dtype)), sd.astype(case.dtype)
 
 
 def filtered(case: Case, data: FrictionData, seed: int, *attempt: int, count: int | None = None) -> SlowRecursion:
@@ -142,8 +143,8 @@ def _ahead(model: FrictionMass, noise: Noise, x: jax.Array, z: jax.Array, u: jax
 
 def curves(law: AbstractFriction, z: np.ndarray, factor: float) -> tuple[float, float, float]:
     """Errors of a learnt curve at the source's speeds, evenly, and evenly above 0.2."""
-    z, even = jnp.asarray(z, float), np.asarray(law.curve(jnp.asarray(z, float), jnp.asarray(GRID)))
-    source = np.asarray(law.curve(z, jnp.asarray(SOURCE_GRID)))
+    both = np.concatenate([SOURCE_GRID, GRID])
+    source, even = np.split(np.asarray(law.curve(jnp.asarray(z, float), jnp.asarray(both))), [SOURCE_GRID.size])
     return curve_error(source, factor, SOURCE_GRID), curve_error(even, factor), curve_error(even, factor, above=0.2)
 
 
@@ -199,7 +200,8 @@ def _line(name: str, columns: dict[str, np.ndarray], published: str = "") -> Row
     line: Row = {"case": name}
     for quantity, values in columns.items():
         line[quantity] = float(np.median(values))
-        line[f"{quantity}, range"] = f"{np.min(values):.3g}-{np.max(values):.3g}"
+        if quantity in RANGES:
+            line[f"{quantity}, range"] = f"{np.min(values):.3g}-{np.max(values):.3g}"
     return line | {"others, t = 200, end, velocity": published or None}
 
 

@@ -20,13 +20,13 @@ from spookax.estimation import (
     WithParameters,
     most_likely,
 )
-from spookax.models.neural_friction import FrictionMass, Neural, RungeKutta, Sticking
+from spookax.models.neural_friction import FrictionMass, NeuralFriction, RungeKutta, Sticking
 from spookax.protocol import Noise, Samples
 
 pytestmark = pytest.mark.timeout(300)
 
 close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
-LAW = Neural((1, 4, 3, 1))
+LAW = NeuralFriction((1, 4, 3, 1))
 STEP = 0.1
 DENSITY = 0.1
 SENSOR = 0.01
@@ -72,7 +72,7 @@ def friction_samples(rng: np.random.Generator, steps: int, dtype=np.float64) -> 
     return Samples(*(jnp.asarray(a, dtype) for a in (u[:, None], y[:, None], np.zeros((steps, 1)), seen)))
 
 
-def friction_model(dtype=np.float64, law: Neural = LAW, stepper=None, kind: type[FrictionMass] = FrictionMass):
+def friction_model(dtype=np.float64, law: NeuralFriction = LAW, stepper=None, kind: type[FrictionMass] = FrictionMass):
     return kind(law, STEP, [DENSITY, DENSITY], stepper=stepper or RungeKutta(), dtype=dtype)
 
 
@@ -180,7 +180,7 @@ def test_constant_parameters_are_the_bordered_batch_problem(rng, filter_kind):
 def test_short_floats_with_a_wide_prior_stay_finite_and_symmetric(rng, filter_kind):
     """P0 = 10, little noise, 4000 steps in float32: finite, symmetric to the last bit, variances above 0."""
     steps, short = 4000, np.float32
-    law = Neural() if filter_kind is SlowFilter else LAW
+    law = NeuralFriction() if filter_kind is SlowFilter else LAW
     samples = friction_samples(rng, steps, short)
     drift = Drift(jnp.asarray(1e-4, short), 1e-4)
     inner = FrictionMass(law, STEP, [1e-3, 1e-3], dtype=short)
@@ -200,7 +200,7 @@ def test_short_floats_with_a_wide_prior_stay_finite_and_symmetric(rng, filter_ki
 
 def test_sigma_points_of_the_state_are_those_of_the_unscented_rule(rng):
     """Known parameters and no readings: predictions and their deviations are those of the dense filter."""
-    law = Neural((1, 3, 1))
+    law = NeuralFriction((1, 3, 1))
     inner, noise = friction_model(law=law), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
     samples = friction_samples(rng, 40)._replace(seen=jnp.zeros((40, 1, 2)))
     z = law.draw(rng)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import friction_data, learned_friction
-from spookax.models.neural_friction import FrictionMass, Neural, RungeKutta, Sticking, Stribeck
+from spookax.models.neural_friction import FrictionMass, NeuralFriction, RungeKutta, Sticking, StribeckFriction
 from spookax.protocol import Noise
 
 pytestmark = pytest.mark.timeout(600)
@@ -31,38 +31,38 @@ def _stepped(model, z, x, u):
 
 
 def test_the_network_is_its_layers_written_out(rng):
-    law = Neural((1, 5, 4, 1))
+    law = NeuralFriction((1, 5, 4, 1))
     z, v = law.draw(rng), 0.7
     W = [z[:10].reshape(5, 2), z[10:34].reshape(4, 6), z[34:].reshape(1, 5)]
     y = np.tanh(W[0][:, 0] * v + W[0][:, 1])
     y = W[2][0, :-1] @ np.tanh(W[1][:, :-1] @ y + W[1][:, -1]) + W[2][0, -1]
     np.testing.assert_allclose(law.curve(z, jnp.array([v, -v])), [y, -y], rtol=1e-14)
-    assert Neural().size == 103
+    assert NeuralFriction().size == 103
     assert law.size == 39
 
 
 @pytest.mark.parametrize(("kind", "weights", "biases"), [("rich", 2.89, 1.0), ("glorot", 0.926, 0.0), ("plain", 1, 1)])
 def test_starts_of_the_network(rng, kind, weights, biases):
-    first = np.array([Neural().draw(rng, kind)[:12].reshape(6, 2) for _ in range(200)])
+    first = np.array([NeuralFriction().draw(rng, kind)[:12].reshape(6, 2) for _ in range(200)])
     np.testing.assert_allclose(np.abs(first).max(axis=(0, 1)), [weights, biases], rtol=0.02)
     with pytest.raises(ValueError, match="glorot"):
-        Neural().draw(rng, "xavier")
+        NeuralFriction().draw(rng, "xavier")
 
 
 @pytest.mark.parametrize("stepper", STEPPERS)
-@pytest.mark.parametrize("law", [Neural((1, 4, 1)), Stribeck()])
+@pytest.mark.parametrize("law", [NeuralFriction((1, 4, 1)), StribeckFriction()])
 def test_motion_is_odd(rng, law, stepper):
     """Reflected state and force give the reflected motion, to the last bit."""
     model = FrictionMass(law, 0.1, [0.1, 0.1], mass=2.0, stepper=stepper)
     for x, u in zip(rng.normal(size=(20, 2)), 3 * rng.normal(size=20), strict=True):
-        z = law.draw(rng) if isinstance(law, Neural) else STRIBECK
+        z = law.draw(rng) if isinstance(law, NeuralFriction) else STRIBECK
         np.testing.assert_array_equal(stepped(model, z, -x, -u), -stepped(model, z, x, u))
 
 
 @pytest.mark.parametrize(("stepper", "order"), [(RungeKutta(), 4), (Sticking(1), 2)])
 def test_order_where_the_velocity_keeps_its_sign(stepper, order):
     def end(count: int) -> np.ndarray:
-        model, x = FrictionMass(Stribeck(), 0.4 / count, [0.1, 0.1], stepper=stepper), np.array([0.0, 0.5])
+        model, x = FrictionMass(StribeckFriction(), 0.4 / count, [0.1, 0.1], stepper=stepper), np.array([0.0, 0.5])
         for _ in range(count):
             x = stepped(model, STRIBECK, x, 3.0)
         return x
@@ -74,7 +74,7 @@ def test_order_where_the_velocity_keeps_its_sign(stepper, order):
 
 def test_coulomb_friction_brakes_holds_and_lets_go():
     """In closed form, inside one step: 1.5 N on 2 kg."""
-    model = FrictionMass(Stribeck(), 0.1, [0.1, 0.1], mass=2.0, stepper=Sticking(7))
+    model = FrictionMass(StribeckFriction(), 0.1, [0.1, 0.1], mass=2.0, stepper=Sticking(7))
     step = functools.partial(stepped, model, COULOMB)
     np.testing.assert_array_equal(step([0.3, 0.0], 1.49), [0.3, 0.0])  # held
     np.testing.assert_allclose(step([0.0, 0.0], 2.5), [0.5 * 0.5 * 0.01, 0.05], rtol=1e-12)  # lets go
@@ -96,7 +96,7 @@ def test_coulomb_friction_brakes_holds_and_lets_go():
 )
 def test_derivatives_by_differences(rng, stepper, x, u):
     """Braking, driven, and turning within the step."""
-    law = Stribeck()
+    law = StribeckFriction()
     model = FrictionMass(law, 0.1, [0.1, 0.1], stepper=stepper)
 
     def function(a):
@@ -113,7 +113,7 @@ def test_derivatives_by_differences(rng, stepper, x, u):
 def test_noise_is_a_density():
     """Variance of the noise in proportion to the step."""
     for h in (0.1, 0.025):
-        model = FrictionMass(Stribeck(), h, [0.1, 0.3])
+        model = FrictionMass(StribeckFriction(), h, [0.1, 0.3])
         still = model.prepare(jnp.asarray(STRIBECK))
         args = jnp.zeros(2), still, jnp.zeros(1)
         by = model.step(*args, jnp.ones(2), NOISE, jnp.zeros(0))[0] - model.step(*args, jnp.zeros(2), NOISE, None)[0]
@@ -133,7 +133,7 @@ def test_recordings_are_the_source_s():
     assert 0.29 < near[0] < 0.33  # published: 31 %
     assert np.sum(fine.x[:, 1] == 0) > 800
     # the source's truth is the model's own step
-    model = FrictionMass(Stribeck(), 0.1, [0.1, 0.1])
+    model = FrictionMass(StribeckFriction(), 0.1, [0.1, 0.1])
     np.testing.assert_allclose(stepped(model, STRIBECK, step.x[500], step.u[500]), step.x[501], atol=1e-12)
 
 

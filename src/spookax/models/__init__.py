@@ -3,5 +3,12 @@
 from .multibody import BodyState as BodyState
 from .multibody import Multibody as Multibody
 from .multibody import ProcessNoise as ProcessNoise
+from .neural_friction import AbstractFriction as AbstractFriction
+from .neural_friction import AbstractStepper as AbstractStepper
+from .neural_friction import FrictionMass as FrictionMass
+from .neural_friction import NeuralFriction as NeuralFriction
+from .neural_friction import RungeKutta as RungeKutta
+from .neural_friction import Sticking as Sticking
+from .neural_friction import StribeckFriction as StribeckFriction
 from .parameters import Free as Free
 from .parameters import ParameterMap as ParameterMap

@@ -2,9 +2,9 @@
 
     dq/dt = v,    m dv/dt = u - f(|v|) sign(v)
 
-That friction is odd in the velocity is known, f is not: a small network whose weights are the parameters z (`Neural`),
-or a formula with four of them (`Stribeck`). How a step deals with the jump at v = 0 is a part of its own: `RungeKutta`
-steps across it, `Sticking` stops there.
+That friction is odd in the velocity is known, f is not: a small network whose weights are the parameters z
+(`NeuralFriction`), or a formula with four of them (`StribeckFriction`). How a step deals with the jump at v = 0 is a part
+of its own: `RungeKutta` steps across it, `Sticking` stops there.
 
 **Source:** the system, its noise and its network are those of the example "Learning Friction Dynamics with Neural
 Networks" of LowLevelParticleFilters.jl; `Sticking` is ours.
@@ -45,7 +45,7 @@ class AbstractFriction(eqx.Module):
         return jax.vmap(lambda v: self.level(p, jnp.abs(v)) * jnp.sign(v))(v)
 
 
-class Neural(AbstractFriction):
+class NeuralFriction(AbstractFriction):
     """A fully connected network of the speed, tanh between its layers, with `sizes` units in them."""
 
     sizes: tuple[int, ...] = eqx.field(static=True, default=(1, 6, 6, 6, 1))
@@ -90,7 +90,7 @@ class Neural(AbstractFriction):
         return np.concatenate([part.reshape(-1) for part in parts])
 
 
-class Stribeck(AbstractFriction):
+class StribeckFriction(AbstractFriction):
     """f_c + (f_s - f_c) exp(-|v| / v_s) + f_v |v| with z = (log f_s, log f_c, log v_s, f_v) [N, N, m/s, N s/m]."""
 
     @property
