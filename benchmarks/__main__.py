@@ -20,7 +20,7 @@ DEFAULT = {
     "accuracy": "reference motions: error and cost against the step size, order",
     "gradients": "derivatives of a rollout in both modes, of a closed loop",
     "identification": "the demo's identification and its pieces",
-    "learned_friction": "friction learnt by a network in a filter and in a batch, beside published numbers (minutes)",
+    "learned_friction.filters": "friction learnt by a network in filters, beside published numbers (minutes)",
     "linear_cost": "one linear problem against the number of recordings",
 }
 PARTS = {
@@ -37,6 +37,7 @@ SWEEPS = {
 LONG = {
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
+    "learned_friction.batch": "the same network most likely for constant friction (minutes)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
 }
 ALL = DEFAULT | PARTS | SWEEPS | LONG

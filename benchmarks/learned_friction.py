@@ -34,7 +34,7 @@ SEEDS = range(5)
 SPREAD = 3.0**0.5
 ACROSS, NETWORK = RungeKutta(), NeuralFriction()
 STRIBECK_START = np.array([0.0, 0.0, np.log(0.3), 0.0])
-RANGES = ("t = 200", "end", "velocity")
+RANGES = ("t = 200", "end", "velocity", "seconds")
 FIRST_SD = 10.0**0.5
 BATCH_STARTS = 4
 BATCH_VARIANCE = 1e-4  # process noise a step
@@ -75,6 +75,12 @@ CASES = {
     "fine: sticking, f32": Case(**STICKS, dtype=np.float32),
     "fine: sticking, Stribeck": Case(**STICKS, law=StribeckFriction()),
 }
+BATCH = {
+    "batch, step": (Case(), False),
+    "batch, fine: sticking": (Case(**STICKS), False),
+    "batch, step, exact slope": (Case(), True),
+}
+BATCH_OTHERS = {"batch, step": "all speeds 0.023-0.043, above 0.2 0.004-0.010"}
 GOALS = [("step", 0.07, 0.08, 0.0225), ("fine: sticking", 0.3, 0.3, 0.0225)]
 
 
@@ -202,7 +208,7 @@ def _line(name: str, columns: dict[str, np.ndarray], published: str = "") -> Row
         line[quantity] = float(np.median(values))
         if quantity in RANGES:
             line[f"{quantity}, range"] = f"{np.min(values):.3g}-{np.max(values):.3g}"
-    return line | {"others, t = 200, end, velocity": published or None}
+    return line | {"others": published or None}
 
 
 def _times() -> list[Row]:
@@ -235,22 +241,17 @@ def _call(f: Any, belief: Any, samples: Samples) -> Callable[[], Any]:
     return lambda: f.run(belief, samples)
 
 
-def run() -> list[Row]:
-    """Curves and predictions of every case, the batch method, times."""
-    rows = _times()
-    for name, case in CASES.items():
+def run(part: str) -> list[Row]:
+    """`filters`: times, curves and predictions of every case; `batch`: constant weights, most likely."""
+    rows = _times() if part == "filters" else []
+    for name, case in CASES.items() if part == "filters" else ():
         s = scores(case)
         columns = {"t = 200": s.middle, "end": s.end, "even": s.even, "even, end": s.even_end}
         columns |= {"above 0.2": s.above, "above 0.2, end": s.above_end, "velocity": s.velocity}
         rows.append(_line(name, columns, case.published))
-        print(rows[-1], flush=True)
-    for name, case, exact in (
-        ("batch, step", Case(), False),
-        ("batch, step, exact slope", Case(), True),
-        ("batch, fine, sticking", Case(**STICKS), False),
-    ):
+    for name, (case, exact) in BATCH.items() if part == "batch" else ():
         b = batch_scores(case, exact)
         columns = {"t = 200": b.middle, "even": b.even, "above 0.2": b.above, "seconds": b.seconds}
-        rows.append(_line(name, columns, "above 0.2: 0.004-0.010; even: 0.023-0.043" if name == "batch, step" else ""))
+        rows.append(_line(name, columns, BATCH_OTHERS.get(name, "")))
         print(rows[-1], flush=True)
     return rows

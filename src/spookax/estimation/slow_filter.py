@@ -30,7 +30,8 @@ from ..protocol import Noise, Samples
 from .recursive import Innovation, reading_of
 from .rules import Reading
 from .slow import Joint, WithParameters
-from .slow_rules import Motion, Rows, SlowBelief, by_derivative, by_sigma_points, rows_of
+from .slow_rules import Motion, News, Rows, SlowBelief, by_derivative, by_sigma_points, rows_of
+from .slow_smoother import SlowTrail, smoothed
 
 
 class SlowRecursion(NamedTuple):
@@ -40,6 +41,7 @@ class SlowRecursion(NamedTuple):
     sd: Float[Array, "steps n_p"]  # their standard deviations, in tangent coordinates
     innovation: Innovation
     last: SlowBelief  # predicted after the last step: to go on from
+    rows: tuple[SlowBelief, SlowTrail] | None  # for `smooth`: where it began, and the steps
 
     @property
     def log_likelihood(self) -> Scalar:
@@ -103,9 +105,24 @@ class SlowFilter(eqx.Module):
         """The belief at the end of the step; one compiled call."""
         return _predict(self, belief, jnp.asarray(u), noise or self.noise)
 
-    def run(self, belief: SlowBelief, samples: Samples, noise: Noise | None = None) -> SlowRecursion:
-        """A whole recording in one compiled scan. `noise`: levels that change, with a leading axis over the steps."""
-        return _run(self, belief, samples._replace(s=self._placed(samples.s)), noise)
+    def run(
+        self, belief: SlowBelief, samples: Samples, noise: Noise | None = None, trail: bool = False
+    ) -> SlowRecursion:
+        """A whole recording in one compiled scan.
+
+        `noise`: levels that change, a leading axis over the steps in each of its arrays. `trail`: keep what `smooth`
+        needs, some p-vectors a step.
+        """
+        return _run(self, belief, samples._replace(s=self._placed(samples.s)), noise, trail)
+
+    def smooth(self, found: SlowRecursion) -> Joint:
+        """States and parameters given all readings, at the start of every step and after the last one; means only.
+
+        **Raises:** `ValueError` if the recording was filtered without `trail=True`.
+        """
+        if found.rows is None:
+            raise ValueError("smoothing needs `run(..., trail=True)`")
+        return smoothed(self.model, *found.rows)
 
     def _placed(self, s: AnyArray) -> Array:
         s = jnp.asarray(s)
@@ -124,45 +141,43 @@ class SlowFilter(eqx.Module):
 
     # --- what the compiled functions are made of
 
-    def seen(
-        self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise
-    ) -> tuple[SlowBelief, Float[Array, "p c"], Innovation]:
-        """The belief given readings, but for P_zz, which is that of `belief` less V V'; V; and the innovations."""
+    def seen(self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise) -> tuple[SlowBelief, News, Innovation]:
+        """The belief given readings, but for P_zz, which is that of `belief` less V_z V_z'; what was new in them."""
         a, dz = belief.mean, jnp.zeros_like(belief.z)
         for _ in range(self.iterations - 1):
-            innovation, V_a, V_z, _ = _whitened(belief, rows_of(self.model.model, belief, u, reading, noise, a, dz))
-            a, dz = belief.mean + V_a @ innovation, V_z @ innovation
-        innovation, V_a, V_z, log_det = _whitened(belief, rows_of(self.model.model, belief, u, reading, noise, a, dz))
-        a, dz = belief.mean + V_a @ innovation, V_z @ innovation
+            news, _ = _news(belief, rows_of(self.model.model, belief, u, reading, noise, a, dz))
+            a, dz = belief.mean + news.V_a @ news.nu, news.V_z @ news.nu
+        news, log_det = _news(belief, rows_of(self.model.model, belief, u, reading, noise, a, dz))
         there = (reading.seen > 0).reshape(-1)
         sd = jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1)
         scale = jnp.where(there, reading.seen.reshape(-1) / sd, 1.0)
-        nis, count = jnp.sum(innovation**2), jnp.sum(there).astype(a.dtype)
+        nis, count = jnp.sum(news.nu**2), jnp.sum(there).astype(a.dtype)
         accepted = nis <= jnp.asarray(self.gate, dtype=nis.dtype)
         constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * count
         log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + log_det), 0.0)
-        V_a, V_z = jnp.where(accepted, V_a, 0.0), jnp.where(accepted, V_z, 0.0)
+        innovation = Innovation(news.nu, count, nis, log_likelihood, accepted.astype(nis.dtype))
+        news = jax.tree.map(lambda part: jnp.where(accepted, part, 0.0), news)
         after = SlowBelief(
             belief.x,
-            belief.z + jnp.where(accepted, dz, 0.0),
-            jnp.where(accepted, a, belief.mean),
-            belief.P_aa - _square(V_a),
-            belief.P_za - V_z @ V_a.T,
+            belief.z + news.V_z @ news.nu,
+            belief.mean + news.V_a @ news.nu,
+            belief.P_aa - _square(news.V_a),
+            belief.P_za - news.V_z @ news.V_a.T,
             belief.P_zz,
             belief.hint,
         )
-        return after, V_z, Innovation(innovation, count, nis, log_likelihood, accepted.astype(nis.dtype))
+        return after, news, innovation
 
-    def moved(self, belief: SlowBelief, V: Float[Array, "p c"], u: Array, noise: Noise) -> SlowBelief:
-        """The belief a step later; its P_zz at the start is that of `belief` less V V'."""
-        M, C, E, x1, hint = self.motion(belief, u, noise)
+    def moved(self, belief: SlowBelief, V: Float[Array, "p c"], u: Array, noise: Noise) -> tuple[SlowBelief, Motion]:
+        """The belief a step later, where P_zz at the start is that of `belief` less V V'; the motion that led there."""
+        M, C, E, x1, hint = move = self.motion(belief, u, noise)
         side = belief.P_za @ M.T + (belief.P_zz @ C.T - V @ (V.T @ C.T))  # covariance of z and d+
         corner = M @ (belief.P_aa @ M.T + belief.P_za.T @ C.T) + C @ side + E @ E.T
         decay, variance = self.model.drifted(self.model.model.prepare(belief.z), belief.z.dtype)
         zero = jnp.zeros(M.shape[0], dtype=M.dtype)
         mean, P_aa, P_za = self.with_noise(zero, _mirrored(corner), decay * side)
         P_zz = decay**2 * (belief.P_zz - _square(V)) + jnp.diag(jnp.broadcast_to(variance, belief.z.shape))
-        return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint)
+        return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint), move
 
     def motion(self, belief: SlowBelief, u: Array, noise: Noise) -> Motion:
         """The step as a linear model."""
@@ -171,17 +186,18 @@ class SlowFilter(eqx.Module):
         return by_sigma_points(self.model.model, belief, u, noise, self.spread)
 
 
-def _whitened(belief: SlowBelief, rows: Rows) -> tuple[Array, Float[Array, "a c"], Float[Array, "p c"], Scalar]:
-    """Innovations, each given those before it; V with P - V V' after them, of a and of z; log |F|."""
+def _news(belief: SlowBelief, rows: Rows) -> tuple[News, Scalar]:
+    """What rows say beside the belief, and log |F|."""
     H_a, H_z, y = rows
     G_a, G_z = belief.P_aa @ H_a.T, belief.P_za @ H_a.T
     if H_z is not None:
         G_a, G_z = G_a + belief.P_za.T @ H_z.T, G_z + belief.P_zz @ H_z.T
     F = H_a @ G_a + jnp.eye(y.shape[0], dtype=y.dtype) + (0.0 if H_z is None else H_z @ G_z)
-    L = small.cholesky(F)
+    L, split = small.cholesky(F), 1 + belief.mean.shape[0]
     white = small.solve_lower(L, jnp.column_stack([y - H_a @ belief.mean, G_a.T, G_z.T]))
-    split = 1 + belief.mean.shape[0]
-    return white[:, 0], white[:, 1:split].T, white[:, split:].T, 2.0 * jnp.sum(jnp.log(jnp.diagonal(L)))
+    W_a, W_z = small.solve_lower(L, H_a), None if H_z is None else small.solve_lower(L, H_z)
+    news = News(white[:, 0], white[:, 1:split].T, white[:, split:].T, W_a, W_z)
+    return news, 2.0 * jnp.sum(jnp.log(jnp.diagonal(L)))
 
 
 def _square(V: Float[Array, "k c"]) -> Float[Array, "k k"]:
@@ -196,28 +212,29 @@ def _mirrored(P: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
 @compiled
 def _update(f: SlowFilter, belief: SlowBelief, u: Array, reading: Reading, noise: Noise):
-    after, V, innovation = f.seen(belief, u, reading, noise)
-    return eqx.tree_at(lambda b: b.P_zz, after, after.P_zz - _square(V)), innovation
+    after, news, innovation = f.seen(belief, u, reading, noise)
+    return eqx.tree_at(lambda b: b.P_zz, after, after.P_zz - _square(news.V_z)), innovation
 
 
 @compiled
 def _predict(f: SlowFilter, belief: SlowBelief, u: Array, noise: Noise) -> SlowBelief:
-    return f.moved(belief, jnp.zeros((belief.z.shape[0], 0), dtype=belief.z.dtype), u, noise)
+    return f.moved(belief, jnp.zeros((belief.z.shape[0], 0), dtype=belief.z.dtype), u, noise)[0]
 
 
 @compiled
-def _run(f: SlowFilter, belief: SlowBelief, samples: Samples, noise: Noise | None) -> SlowRecursion:
-    n = f.model.model.tangent_size
+def _run(f: SlowFilter, start: SlowBelief, samples: Samples, noise: Noise | None, trail: bool) -> SlowRecursion:
+    n, retract = f.model.model.tangent_size, f.model.model.retract
 
     def body(belief: SlowBelief, step):
         u, reading, level = step
         level = level or f.noise
-        filtered, V, innovation = f.seen(belief, u, reading, level)
-        after = f.moved(filtered, V, u, level)
-        d = filtered.mean[:n]
-        variance = jnp.concatenate([jnp.diagonal(filtered.P_aa)[:n], jnp.diagonal(belief.P_zz) - jnp.sum(V**2, axis=1)])
-        return after, (Joint(f.model.model.retract(belief.x, d), filtered.z), jnp.sqrt(variance), innovation)
+        filtered, news, innovation = f.seen(belief, u, reading, level)
+        after, move = f.moved(filtered, news.V_z, u, level)
+        var_z = jnp.diagonal(belief.P_zz) - jnp.sum(news.V_z**2, axis=1)
+        sd = jnp.sqrt(jnp.concatenate([jnp.diagonal(filtered.P_aa)[:n], var_z]))
+        left = SlowTrail(belief.x, news, filtered.mean, filtered.z, move) if trail else None
+        return after, (Joint(retract(belief.x, filtered.mean[:n]), filtered.z), sd, innovation, left)
 
     reading = Reading(samples.y, samples.s, samples.seen)
-    last, (x, sd, innovation) = jax.lax.scan(body, belief, (samples.u, reading, noise))
-    return SlowRecursion(x, sd, innovation, last)
+    last, (x, sd, innovation, left) = jax.lax.scan(body, start, (samples.u, reading, noise))
+    return SlowRecursion(x, sd, innovation, last, None if left is None else (start, left))

@@ -42,6 +42,16 @@ class Rows(NamedTuple):
     y: Float[Array, " c"]
 
 
+class News(NamedTuple):
+    """What the readings of a step say beside their prediction: with F = L L' of the rows, and P before them."""
+
+    nu: Float[Array, " c"]  # innovations, each given those before it, in its own standard deviation
+    V_a: Float[Array, "a c"]  # (P H' L^-T) of a and of z: P - V V' is what is left
+    V_z: Float[Array, "p c"]
+    W_a: Float[Array, "c a"]  # L^-1 H
+    W_z: Float[Array, "c p"] | None
+
+
 class Motion(NamedTuple):
     """A step as d+ = M (a - mean) + C (z - z_now) + E v, v ~ N(0, 1), about the state `x` that it leads to."""
 

@@ -3,8 +3,8 @@
     dq/dt = v,    m dv/dt = u - f(|v|) sign(v)
 
 That friction is odd in the velocity is known, f is not: a small network whose weights are the parameters z
-(`NeuralFriction`), or a formula with four of them (`StribeckFriction`). How a step deals with the jump at v = 0 is a part
-of its own: `RungeKutta` steps across it, `Sticking` stops there.
+(`NeuralFriction`), or a formula with four of them (`StribeckFriction`). How a step deals with the jump at v = 0 is a
+part of its own: `RungeKutta` steps across it, `Sticking` stops there.
 
 **Source:** the system, its noise and its network are those of the example "Learning Friction Dynamics with Neural
 Networks" of LowLevelParticleFilters.jl; `Sticking` is ours.
