@@ -236,5 +236,6 @@ def _run(f: SlowFilter, start: SlowBelief, samples: Samples, noise: Noise | None
         return after, (Joint(retract(belief.x, filtered.mean[:n]), filtered.z), sd, innovation, left)
 
     reading = Reading(samples.y, samples.s, samples.seen)
+    left: SlowTrail | None
     last, (x, sd, innovation, left) = jax.lax.scan(body, start, (samples.u, reading, noise))
-    return SlowRecursion(x, sd, innovation, last, None if left is None else (start, left))
+    return SlowRecursion(x, sd, innovation, last, (start, left) if left is not None else None)
