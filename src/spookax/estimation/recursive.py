@@ -52,13 +52,11 @@ class Recursion(NamedTuple):
 
 
 class Trail(NamedTuple):
-    """What a filter leaves behind for its smoother: charts, predicted and filtered moments, and the linear models."""
+    """What a filter leaves behind for its smoother: charts, predicted moments, and the linear models."""
 
     x: Any
     mean: Float[Array, "steps n"]  # predicted
     factor: Float[Array, "steps n n"]
-    filtered_mean: Float[Array, "steps n"]
-    filtered_factor: Float[Array, "steps n k"]
     affine: Affine
 
 
@@ -119,7 +117,7 @@ class Filter(eqx.Module):
         - `s`: places of the readings as fractions of the step, 0 when left out.
         - `noise`: noise levels of this step, when they change.
         """
-        reading = _reading(y, seen, s, belief.mean.dtype)
+        reading = reading_of(y, seen, s, belief.mean.dtype)
         reading = reading._replace(s=self._placed(reading.s))
         return _update(self, belief, jnp.asarray(u), reading, noise or self.noise)
 
@@ -207,7 +205,8 @@ class Filter(eqx.Module):
         return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y)
 
 
-def _reading(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
+def reading_of(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
+    """Readings as `Filter.update` takes them."""
     y = jnp.atleast_2d(jnp.asarray(y, dtype=dtype))
     there = ~jnp.isnan(y)
     seen = there.astype(dtype) * (1.0 if seen is None else jnp.asarray(seen, dtype=dtype))
@@ -240,7 +239,7 @@ def _run(f: Filter, belief: Belief, samples: Samples, noise: Noise | None, trail
         d, S = filtered.mean[:n], filtered.factor[:n]
         left = None
         if trail:
-            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], d, S, affine)
+            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine)
         return after, (f.model.retract(belief.x, d), standard_deviations(S), innovation, left)
 
     reading = Reading(samples.y, samples.s, samples.seen)

@@ -54,7 +54,7 @@ class Context(NamedTuple):
     def split(self, a: Float[Array, " a"]) -> tuple[Array, Array]:
         """(d, w) of a vector; w = 0 where it is not part of it."""
         n = self.model.tangent_size
-        return a[:n], a[n:] if self.model.reads_pair else jnp.zeros(self.model.noise_size, dtype=a.dtype)
+        return a[:n], a[n:] if a.shape[0] > n else jnp.zeros(self.model.noise_size, dtype=a.dtype)
 
     def moved(self, belief: Belief, a: Float[Array, " a"]) -> tuple[Any, Array]:
         """The state after the step that starts at `a`, and its hint."""
@@ -92,6 +92,10 @@ class AbstractRule(eqx.Module):
     @abc.abstractmethod
     def motion(self, at: Context, belief: Belief) -> Move:
         """The motion from a belief that has seen its readings."""
+
+    @abc.abstractmethod
+    def noises(self, model: AbstractModel) -> int:
+        """Components of (w, v)."""
 
 
 def rows_at(
@@ -133,6 +137,9 @@ class Extended(AbstractRule):
     def motion(self, at, belief):
         return motion_at(at, belief, belief.mean)
 
+    def noises(self, model):
+        return model.noise_size
+
 
 class Unscented(AbstractRule):
     """Statistical linearisation at sigma points: the mean, and `spread` standard deviations to either side of it along
@@ -142,7 +149,7 @@ class Unscented(AbstractRule):
     `centre`: further weight of the central point in covariances (beta of the scaled transform, 2 for a Gaussian).
     Weights that could make a covariance indefinite are not on offer: factors are kept throughout.
 
-    **Source:** Julier and Uhlmann (2004); Arasaratnam and Haykin (2009); as a linear model Garcia-Fernandez et al. (2015).
+    **Source:** Julier and Uhlmann (2004); Arasaratnam and Haykin (2009); as linear model Garcia-Fernandez (2015).
     """
 
     spread: float | None = eqx.field(static=True, default=None)
@@ -171,6 +178,9 @@ class Unscented(AbstractRule):
 
         average, G, E = self._regression(stepped, mean, factor)
         return Move(x1, hint, G[:, :n], G[:, n:], E, average - G @ mean)
+
+    def noises(self, model):
+        return model.noise_size + model.tangent_size + model.noise_size + 1
 
     def _regression(self, function, mean: Array, factor: Array) -> tuple[Array, Array, Array]:
         """(average, G, E): function(a) is about average + G (a - mean) + E v over a ~ N(mean, factor factor')."""

@@ -113,18 +113,22 @@ class Affine(NamedTuple):
     y: Float[Array, " r"]
 
 
-def backward(step: Affine, after: Rows) -> Rows:
-    """What this step's readings and everything after them say about x, from what `after` says about x+.
+def spoken(step: Affine, after: Rows) -> Rows:
+    """What the readings of a step and everything after it say about (w, x), from what `after` says about x+."""
+    n, q = step.B.shape
+    from_after = jnp.column_stack([after.R @ step.B, after.R @ step.A, after.y - after.R @ step.c])
+    both = upper(jnp.concatenate([from_after, jnp.column_stack([step.J, step.H, step.y])]))
+    return Rows(both[: n + q, : n + q], both[: n + q, n + q])
 
-    The noise of the step is eliminated from its prior, the readings and the rows on x+ by one triangularisation.
+
+def backward(step: Affine, after: Rows) -> Rows:
+    """What the readings of a step and everything after it say about x: its noise is eliminated from its prior, the
+    readings and the rows on x+ by one triangularisation.
     """
     n, q = step.B.shape
-    eye, zero = jnp.eye(q, dtype=step.B.dtype), jnp.zeros((q, n + 1), dtype=step.B.dtype)
+    prior = jnp.column_stack([jnp.eye(q, dtype=step.B.dtype), jnp.zeros((q, n + 1), dtype=step.B.dtype)])
     from_after = jnp.column_stack([after.R @ step.B, after.R @ step.A, after.y - after.R @ step.c])
-    stacked = jnp.concatenate(
-        [jnp.column_stack([eye, zero]), from_after, jnp.column_stack([step.J, step.H, step.y])], axis=0
-    )
-    left = upper(stacked)[q : q + n, q:]
+    left = upper(jnp.concatenate([prior, from_after, jnp.column_stack([step.J, step.H, step.y])]))[q : q + n, q:]
     return Rows(left[:, :n], left[:, n])
 
 
@@ -149,3 +153,67 @@ def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Ar
     system = jnp.column_stack([(scale[:, None] * factor).T, cross.T])
     U = upper(jnp.concatenate([system, jnp.column_stack([damping, zero])]))[:n]
     return small.solve_upper(U[:, :n], U[:, n:]).T * scale
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# all steps at once: segments of a chain, joined in any order
+
+
+class Segment(NamedTuple):
+    """A stretch of a chain: x_end = A x + b + U xi with xi ~ N(0, 1), given readings that say R x + n = y of x."""
+
+    A: Float[Array, "n n"]
+    b: Float[Array, " n"]
+    U: Float[Array, "n n"]
+    R: Float[Array, "n n"]
+    y: Float[Array, " n"]
+
+
+def _seen_through(
+    A: Array, b: Array, U: Float[Array, "n k"], G: Float[Array, "r k"], H: Float[Array, "r n"], y: Float[Array, " r"]
+) -> tuple[Array, Array, Float[Array, "n k"], Float[Array, "r n"], Float[Array, " r"]]:
+    """A, b and U of x_end = A x + b + U xi given readings G xi + H x + n = y, and what these say of x."""
+    k, n = U.shape[1], A.shape[1]
+    prior = jnp.column_stack([jnp.eye(k, dtype=U.dtype), jnp.zeros((k, n + 1), dtype=U.dtype)])
+    T = upper(jnp.concatenate([prior, jnp.column_stack([G, H, y])]))
+    V = T[:k, :k]
+    back = small.solve_upper(V, T[:k, k:])  # xi = back[:, n] - back[:, :n] x + V^-1 n
+    rest = T[k : k + n, k:]
+    return A - U @ back[:, :n], b + U @ back[:, n], small.solve_lower(V.T, U.T).T, rest[:, :n], rest[:, n]
+
+
+def segment(step: Affine) -> Segment:
+    """One step as a segment."""
+    A, b, U, R, y = _seen_through(step.A, step.c, step.B, step.J, step.H, step.y)
+    return Segment(A, b, lower(U), R, y)
+
+
+def joined(first: Segment, second: Segment) -> Segment:
+    """Two segments, one after the other; associative.
+
+    **Source:** Särkkä and García-Fernández (2021); in factors, Yaghoobi et al. (2022), derived anew for rows.
+    """
+    G, H, y = second.R @ first.U, second.R @ first.A, second.y - second.R @ first.b
+    A, b, U, R, y = _seen_through(first.A, first.b, first.U, G, H, y)
+    rows = upper(jnp.column_stack([jnp.concatenate([first.R, R]), jnp.concatenate([first.y, y])]))
+    n = A.shape[0]
+    U = lower(jnp.concatenate([second.A @ U, second.U], axis=1))
+    return Segment(second.A @ A, second.A @ b + second.b, U, rows[:n, :n], rows[:n, n])
+
+
+def smoothed_in_parallel(
+    steps: Affine, mean: Float[Array, " n"], factor: Float[Array, "n n"]
+) -> tuple[Float[Array, "steps_1 n"], Float[Array, "steps_1 n n"], Rows]:
+    """Predicted means and factors of the states at the start of every step and at the end, and what the readings from
+    there on say about them: the whole recording in a number of joins that grows with the logarithm of its length.
+    """
+    n = mean.shape[0]
+    zero = jnp.zeros((n, n), dtype=mean.dtype)
+    start = Segment(zero, mean, factor, zero, jnp.zeros_like(mean))
+    parts = jax.vmap(segment)(steps)
+    ahead = jax.lax.associative_scan(
+        jax.vmap(joined), jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, parts)
+    )
+    back = jax.lax.associative_scan(lambda later, earlier: jax.vmap(joined)(earlier, later), parts, reverse=True)
+    rows = Rows(jnp.concatenate([back.R, zero[None]]), jnp.concatenate([back.y, jnp.zeros((1, n), dtype=mean.dtype)]))
+    return ahead.b, ahead.U, rows
