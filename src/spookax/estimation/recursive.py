@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
-from ..math.sqrt_gaussian import Affine, backward, combine, condition, lower, nothing
+from ..math.sqrt_gaussian import Affine, Conditioned, backward, combine, condition, lower, nothing
 from ..protocol import AbstractModel, Noise, Samples
 from .rules import AbstractRule, Belief, Context, Extended, Reading
 
@@ -42,7 +42,7 @@ class Recursion(NamedTuple):
     x: Any  # filtered states, each given the readings up to and in its step
     sd: Float[Array, "steps n"]  # their standard deviations, in tangent coordinates
     innovation: Innovation
-    last: Belief  # predicted after the last step: to go on from
+    last: Any  # what is believed after the last step (`Belief`): to go on from
     rows: "Trail | None"  # for `smooth`
 
     @property
@@ -85,6 +85,10 @@ class Filter(eqx.Module):
     noise: Noise
     rule: AbstractRule = Extended()
     gate: Float[AnyArray, ""] | float = math.inf
+
+    def with_noise(self, noise: Noise) -> "Filter":
+        """The same filter with other noise levels."""
+        return Filter(self.model, self.z, noise, self.rule, self.gate)
 
     def init(self, x0: Any, sd: Float[AnyArray, " n"] | Float[AnyArray, "n k"]) -> Belief:
         """The belief before the first reading: about x0, with standard deviations, or a factor of the covariance."""
@@ -160,14 +164,8 @@ class Filter(eqx.Module):
         at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
         H, y = self.rule.readings(at, belief, reading)
         post = condition(belief.mean, belief.factor, H, y)
-        seen = reading.seen.reshape(-1)
-        there = seen > 0
-        nis = jnp.sum(post.innovation**2)
-        scale = jnp.where(there, seen / jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1), 1.0)
-        count = jnp.sum(there).astype(nis.dtype)
-        constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * count
-        accepted = nis <= jnp.asarray(self.gate, dtype=nis.dtype)
-        log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + post.log_det), 0.0)
+        innovation = innovation_of(post, reading, noise, self.gate)
+        accepted = innovation.accepted > 0
         after = Belief(
             belief.x,
             jnp.where(accepted, post.mean, belief.mean),
@@ -175,7 +173,7 @@ class Filter(eqx.Module):
             belief.hint,
         )
         used = jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0)
-        return after, Innovation(post.innovation, count, nis, log_likelihood, accepted.astype(nis.dtype)), used
+        return after, innovation, used
 
     def predicted(self, belief: Belief, u: Array, noise: Noise) -> tuple[Belief, tuple[Array, Array, Array]]:
         """`predict`, and the motion (A, B with the rule's own noise, c) it used."""
@@ -203,6 +201,19 @@ class Filter(eqx.Module):
         n = self.model.tangent_size
         J = jnp.zeros((H.shape[0], B.shape[1]), dtype=H.dtype).at[:, : H.shape[1] - n].set(H[:, n:])
         return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y)
+
+
+def innovation_of(post: Conditioned, reading: Reading, noise: Noise, gate: AnyArray | float = math.inf) -> Innovation:
+    """What a Gaussian that was conditioned on whitened readings says of the readings themselves."""
+    seen = reading.seen.reshape(-1)
+    there = seen > 0
+    nis = jnp.sum(post.innovation**2)
+    scale = jnp.where(there, seen / jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1), 1.0)
+    size = jnp.sum(there).astype(nis.dtype)
+    constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * size
+    accepted = nis <= jnp.asarray(gate, dtype=nis.dtype)
+    log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + post.log_det), 0.0)
+    return Innovation(post.innovation, size, nis, log_likelihood, accepted.astype(nis.dtype))
 
 
 def reading_of(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
