@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 import jax
 import numpy as np
+from jax.core import Tracer
 
 T = TypeVar("T")
 
@@ -51,7 +52,13 @@ class Compiled(Generic[T]):
             options = options | {"xla_backend_optimization_level": 0}
         return eqx.filter_jit(self._function, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
+    @functools.cached_property
+    def _part_of_another(self) -> Callable[..., T]:
+        return eqx.filter_jit(self._function)  # options belong to the outermost program
+
     def __call__(self, *args: Any, **kwargs: Any) -> T:
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+            return self._part_of_another(*args, **kwargs)
         key = _signature((args, kwargs))
         if key in self._known:
             return self._jitted(*args, **kwargs)
