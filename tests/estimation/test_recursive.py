@@ -340,7 +340,7 @@ def test_iterated_update_is_gauss_newton_on_one_step():
 @pytest.mark.parametrize("parallel", [False, True], ids=["serial", "parallel"])
 def test_iterated_smoother_is_the_maximum_of_the_posterior(parallel, swung):
     """The slope of the joint cost in all states and noises vanishes there."""
-    samples, _ = swung
+    samples = jax.tree.map(lambda a: a[:40], swung[0])
     f = Filter(PENDULUM, PENDULUM_Z, LEVELS)
     x0, sd0 = np.array([0.8, 0.0]), np.array([0.5, 1.0])
     found = smooth_iterated(f, f.init(x0, sd0), samples, iterations=20, parallel=parallel)
@@ -357,7 +357,7 @@ def test_iterated_smoother_is_the_maximum_of_the_posterior(parallel, swung):
 
     free = jnp.concatenate([found.x[0], found.x[1:, 1]])
     np.testing.assert_allclose(found.x[1:, 0], free[0] + h * np.cumsum(free[2:]), atol=1e-9)
-    slope, curvature = jax.grad(on_the_path)(free), jax.hessian(on_the_path)(free)
+    slope, curvature = jax.jit(jax.grad(on_the_path))(free), jax.jit(jax.hessian(on_the_path))(free)
     step = np.linalg.solve(curvature, slope)
     assert np.abs(step / np.sqrt(np.diag(np.linalg.inv(curvature)))).max() < 1e-6
 
@@ -425,15 +425,16 @@ def test_noise_levels_by_likelihood():
 def test_log_likelihood_has_the_slope_of_its_differences(swung):
     samples, _ = swung
 
-    def value(logs, mode=None):
+    @jax.jit
+    def value(logs):
         noise = Noise(LEVELS.process * jnp.exp(logs[0]), LEVELS.sensor * jnp.exp(logs[1]))
         f = Filter(PENDULUM, jnp.asarray(PENDULUM_Z) + logs[2:], noise)
         return f.run(f.init(np.array([0.8, 0.0]), np.array([0.5, 1.0])), samples).log_likelihood
 
     at, eps = jnp.array([0.1, -0.2, 0.05, 0.02]), 1e-5
     central = [(value(at + eps * d) - value(at - eps * d)) / (2 * eps) for d in np.eye(4)]
-    np.testing.assert_allclose(jax.jacfwd(value)(at), central, rtol=1e-6)
-    np.testing.assert_allclose(jax.grad(value)(at), central, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(value))(at), central, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(value))(at), central, rtol=1e-6)
 
 
 def test_a_fault_is_found_and_kept_out(swung):

@@ -201,19 +201,35 @@ def joined(first: Segment, second: Segment) -> Segment:
     return Segment(second.A @ A, second.A @ b + second.b, U, rows[:n, :n], rows[:n, n])
 
 
+def _from_the_start(parts: Segment, count: int, *, to_the_end: bool = False) -> Segment:
+    """Every segment joined with all before it; `to_the_end`: with all after it.
+
+    In rounds of doubling length, all alike: more joins than an associative scan needs, but one of them to compile.
+    """
+    at = jnp.arange(count)
+
+    def round_(r: Array, parts: Segment) -> Segment:
+        other = at + 2**r if to_the_end else at - 2**r
+        there = (other >= 0) & (other < count)
+        others = jax.tree.map(lambda a: a[jnp.clip(other, 0, count - 1)], parts)
+        longer = jax.vmap(joined)(*((parts, others) if to_the_end else (others, parts)))
+        return jax.tree.map(lambda a, b: jnp.where(there.reshape(-1, *(1,) * (a.ndim - 1)), a, b), longer, parts)
+
+    return jax.lax.fori_loop(0, (count - 1).bit_length(), round_, parts)
+
+
 def smoothed_in_parallel(
     steps: Affine, mean: Float[Array, " n"], factor: Float[Array, "n n"]
 ) -> tuple[Float[Array, "steps_1 n"], Float[Array, "steps_1 n n"], Rows]:
     """Predicted means and factors of the states at the start of every step and at the end, and what the readings from
-    there on say about them: the whole recording in a number of joins that grows with the logarithm of its length.
+    there on say about them: the whole recording in a number of rounds that grows with the logarithm of its length.
     """
-    n = mean.shape[0]
+    n, count = mean.shape[0], steps.c.shape[0]
     zero = jnp.zeros((n, n), dtype=mean.dtype)
     start = Segment(zero, mean, factor, zero, jnp.zeros_like(mean))
     parts = jax.vmap(segment)(steps)
-    ahead = jax.lax.associative_scan(
-        jax.vmap(joined), jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, parts)
-    )
-    back = jax.lax.associative_scan(lambda later, earlier: jax.vmap(joined)(earlier, later), parts, reverse=True)
+    chain = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, parts)
+    ahead = _from_the_start(chain, count + 1)
+    back = _from_the_start(parts, count, to_the_end=True)
     rows = Rows(jnp.concatenate([back.R, zero[None]]), jnp.concatenate([back.y, jnp.zeros((1, n), dtype=mean.dtype)]))
     return ahead.b, ahead.U, rows
