@@ -87,7 +87,11 @@ class DualFilter(eqx.Module):
         hint = at.moved(states, states.mean)[1] if self.model.reads_pair else states.hint
 
         def residual(a: Array, z: Array) -> Array:
-            return at._replace(p=self.model.prepare(z)).read(states, reading, a, hint)
+            at_z, (d, w) = at._replace(p=self.model.prepare(z)), at.split(a)
+            x = x1 = self.model.retract(states.x, d)
+            if self.model.reads_pair:
+                x1 = self.model.replay(x, at_z.p, u, w, self.noise, hint)
+            return at_z.residual(x, x1, reading)
 
         e, (by_a, by_z) = backwards(residual, states.mean, z)
         H, D = -by_a, -by_z

@@ -85,7 +85,7 @@ class EnsembleFilter(eqx.Module):
         a = jnp.concatenate([members.d, members.w], axis=1) if self.model.reads_pair else members.d
 
         def residual(a: Array, hint: Array) -> Array:
-            return at.read(Belief(members.x, a, a[:, None], hint), reading, a, None)
+            return at.read(Belief(members.x, a, a[:, None], hint), reading, a)
 
         e = jax.vmap(residual)(a, members.hint)
         # the ensemble's own joint covariance of what is uncertain and what is predicted: condition on the latter

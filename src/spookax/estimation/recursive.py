@@ -13,6 +13,7 @@ ordinary. Process noise belongs to the model and is a spectral density: the same
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,7 +24,7 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math.sqrt_gaussian import Affine, Conditioned, backward, combine, condition, lower, nothing
 from ..protocol import AbstractModel, Noise, Samples
-from .rules import AbstractRule, Belief, Context, Extended, Reading
+from .rules import AbstractRule, Belief, Context, Extended, Move, Reading
 
 
 class Innovation(NamedTuple):
@@ -157,12 +158,14 @@ class Filter(eqx.Module):
 
     # --- what the compiled functions are made of
 
-    def updated(
-        self, belief: Belief, u: Array, reading: Reading, noise: Noise
+    def context(self, u: Array, noise: Noise) -> Context:
+        """What the rule works in at a step."""
+        return Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
+
+    def conditioned(
+        self, belief: Belief, reading: Reading, noise: Noise, H: Array, y: Array
     ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
-        """`update`, and the rows (H, y) it used."""
-        at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
-        H, y = self.rule.readings(at, belief, reading)
+        """The belief that has seen rows H a + n = y of its readings, and the rows that the gate let in."""
         post = condition(belief.mean, belief.factor, H, y)
         innovation = innovation_of(post, reading, noise, self.gate)
         accepted = innovation.accepted > 0
@@ -172,32 +175,41 @@ class Filter(eqx.Module):
             jnp.where(accepted, post.factor, belief.factor),
             belief.hint,
         )
-        used = jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0)
-        return after, innovation, used
+        return after, innovation, (jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0))
+
+    def updated(
+        self, belief: Belief, u: Array, reading: Reading, noise: Noise
+    ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
+        """`update`, not compiled, and the rows (H, y) it used."""
+        rows = self.rule.readings(self.context(u, noise), belief, reading)
+        return self.conditioned(belief, reading, noise, *rows)
 
     def predicted(self, belief: Belief, u: Array, noise: Noise) -> tuple[Belief, tuple[Array, Array, Array]]:
-        """`predict`, and the motion (A, B with the rule's own noise, c) it used."""
-        at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
-        move = self.rule.motion(at, belief)
-        m = move.B.shape[1]
-        d, w = at.split(belief.mean)
+        """`predict`, not compiled, and the motion (A, B with the rule's own noise, c) it used."""
+        return self.moved(belief, self.rule.motion(self.context(u, noise), belief))
+
+    def moved(self, belief: Belief, move: Move) -> tuple[Belief, tuple[Array, Array, Array]]:
+        """The belief after a motion, and its (A, B with the rule's own noise, c)."""
+        n, m = self.model.tangent_size, self.model.noise_size
         noises = jnp.concatenate([move.B, move.E], axis=1)
         if self.model.reads_pair:
-            spread = jnp.concatenate([jnp.concatenate([move.A, move.B], axis=1) @ belief.factor, move.E], axis=1)
-        else:
-            spread = jnp.concatenate([move.A @ belief.factor, noises], axis=1)
-        mean, factor = move.A @ d + move.B @ w + move.c, lower(spread)
-        if self.model.reads_pair:
+            AB = jnp.concatenate([move.A, move.B], axis=1)
+            mean, factor = AB @ belief.mean + move.c, lower(jnp.concatenate([AB @ belief.factor, move.E], axis=1))
             mean = jnp.concatenate([mean, jnp.zeros(m, dtype=mean.dtype)])
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
+        else:
+            mean = move.A @ belief.mean[:n] + move.c
+            factor = lower(jnp.concatenate([move.A @ belief.factor, noises], axis=1))
         return Belief(move.x, mean, factor, move.hint), (move.A, noises, move.c)
 
     def stepped(
         self, belief: Belief, u: Array, reading: Reading, noise: Noise
     ) -> tuple[Belief, Belief, Innovation, Affine]:
         """A step with its readings: the filtered belief, the next one, and the linear model that led there."""
-        filtered, innovation, (H, y) = self.updated(belief, u, reading, noise)
-        after, (A, B, c) = self.predicted(filtered, u, noise)
+        condition_on = partial(self.conditioned, belief, reading, noise)
+        found, move = self.rule.step(self.context(u, noise), belief, reading, condition_on)
+        filtered, innovation, (H, y) = found
+        after, (A, B, c) = self.moved(filtered, move)
         n = self.model.tangent_size
         J = jnp.zeros((H.shape[0], B.shape[1]), dtype=H.dtype).at[:, : H.shape[1] - n].set(H[:, n:])
         return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y)

@@ -10,6 +10,7 @@ sigma points see.
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -61,14 +62,15 @@ class Context(NamedTuple):
         d, w = self.split(a)
         return self.model.step(self.model.retract(belief.x, d), self.p, self.u, w, self.noise, belief.hint)
 
-    def read(self, belief: Belief, reading: Reading, a: Float[Array, " a"], hint: Array | None) -> Float[Array, " c"]:
-        """Whitened residuals at `a`; with a hint the step is replayed, else searched."""
-        model, (d, w) = self.model, self.split(a)
-        x = x1 = model.retract(belief.x, d)
-        if model.reads_pair:
-            x1 = self.moved(belief, a)[0] if hint is None else model.replay(x, self.p, self.u, w, self.noise, hint)
-        predicted = jax.vmap(lambda s: model.observe(x, x1, self.p, s))(reading.s)
-        return whitened(model, self.noise, predicted, reading.y, reading.seen)
+    def residual(self, x: Any, x1: Any, reading: Reading) -> Float[Array, " c"]:
+        """Whitened residuals of the readings of a step from x to x1."""
+        predicted = jax.vmap(lambda s: self.model.observe(x, x1, self.p, s))(reading.s)
+        return whitened(self.model, self.noise, predicted, reading.y, reading.seen)
+
+    def read(self, belief: Belief, reading: Reading, a: Float[Array, " a"]) -> Float[Array, " c"]:
+        """Whitened residuals at `a`."""
+        x = self.model.retract(belief.x, self.split(a)[0])
+        return self.residual(x, self.moved(belief, a)[0] if self.model.reads_pair else x, reading)
 
 
 class Move(NamedTuple):
@@ -93,22 +95,29 @@ class AbstractRule(eqx.Module):
     def motion(self, at: Context, belief: Belief) -> Move:
         """The motion from a belief that has seen its readings."""
 
+    def step(
+        self, at: Context, belief: Belief, reading: Reading, condition_on: Callable[[Array, Array], tuple[Any, ...]]
+    ) -> tuple[tuple[Any, ...], Move]:
+        """Readings and motion in turn. `condition_on(H, y)` gives the belief that has seen the rows, and more."""
+        found = condition_on(*self.readings(at, belief, reading))
+        return found, self.motion(at, found[0])
+
     @abc.abstractmethod
     def noises(self, model: AbstractModel) -> int:
         """Components of (w, v)."""
 
 
-def rows_at(
-    at: Context, belief: Belief, reading: Reading, a: Float[Array, " a"]
-) -> tuple[Float[Array, "c a"], Float[Array, " c"]]:
-    """Rows of the readings by their derivative at `a`."""
-    hint = at.moved(belief, a)[1] if at.model.reads_pair else belief.hint
-    e, (J,) = backwards(lambda a: at.read(belief, reading, a, hint), a)
-    return -J, e - J @ a
+class Line(NamedTuple):
+    """A step by its derivative: x1 box-plus (A d + B w) for small changes (d, w) of where it starts."""
+
+    x1: Any
+    hint: Float[Array, " h"]
+    A: Float[Array, "n n"]
+    B: Float[Array, "n m"]
 
 
-def motion_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Move:
-    """The motion by its derivative at `a`."""
+def line_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Line:
+    """The step that starts at `a`."""
     model, (d, w) = at.model, at.split(a)
     x1, hint = at.moved(belief, a)
 
@@ -116,7 +125,37 @@ def motion_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Move:
         return model.local(model.replay(model.retract(belief.x, d), at.p, at.u, w, at.noise, hint), x1)
 
     _, (A, B) = backwards(stepped, d, w)
-    return Move(x1, hint, A, B, jnp.zeros((A.shape[0], 0), dtype=A.dtype), -A @ d - B @ w)
+    return Line(x1, hint, A, B)
+
+
+Readings = tuple[Float[Array, "c a"], Float[Array, " c"]]  # rows (H, y): H a + n = y, n ~ N(0, 1)
+
+
+def readings_along(at: Context, belief: Belief, reading: Reading, a: Float[Array, " a"], line: Line) -> Readings:
+    """Rows of readings of the pair, through the step."""
+    model, (d, _) = at.model, at.split(a)
+
+    def residual(start: Array, end: Array) -> Array:
+        return at.residual(model.retract(belief.x, start), model.retract(line.x1, end), reading)
+
+    e, (by_start, by_end) = backwards(residual, d, jnp.zeros_like(d))
+    H = -jnp.concatenate([by_start + by_end @ line.A, by_end @ line.B], axis=1)
+    return H, e + H @ a
+
+
+def readings_at(at: Context, belief: Belief, reading: Reading, a: Float[Array, " a"]) -> Readings:
+    """Rows of the readings by their derivative at `a`."""
+    if at.model.reads_pair:
+        return readings_along(at, belief, reading, a, line_at(at, belief, a))
+    e, (J,) = backwards(lambda a: at.read(belief, reading, a), a)
+    return -J, e - J @ a
+
+
+def motion_along(at: Context, a: Float[Array, " a"], line: Line) -> Move:
+    """The motion about the step that starts at `a`."""
+    d, w = at.split(a)
+    none = jnp.zeros((line.A.shape[0], 0), dtype=line.A.dtype)
+    return Move(line.x1, line.hint, line.A, line.B, none, -line.A @ d - line.B @ w)
 
 
 class Extended(AbstractRule):
@@ -131,11 +170,27 @@ class Extended(AbstractRule):
     def readings(self, at, belief, reading):
         a = belief.mean
         for _ in range(self.iterations - 1):
-            a = condition(belief.mean, belief.factor, *rows_at(at, belief, reading, a)).mean
-        return rows_at(at, belief, reading, a)
+            a = condition(belief.mean, belief.factor, *readings_at(at, belief, reading, a)).mean
+        return readings_at(at, belief, reading, a)
 
     def motion(self, at, belief):
-        return motion_at(at, belief, belief.mean)
+        return motion_along(at, belief.mean, line_at(at, belief, belief.mean))
+
+    def step(self, at, belief, reading, condition_on):
+        if not at.model.reads_pair:
+            return super().step(at, belief, reading, condition_on)
+
+        # The readings' rows and the motion come from derivatives of the same step, at the predicted and at the filtered
+        # mean: a loop compiles them once.
+        def round_(a: Array, _: None):
+            line = line_at(at, belief, a)
+            found = condition_on(*readings_along(at, belief, reading, a, line))
+            return found[0].mean, (a, line, found)
+
+        rounds = jax.lax.scan(round_, belief.mean, None, length=self.iterations + 1)[1]
+        found = jax.tree.map(lambda x: x[-2], rounds[2])
+        a, line = jax.tree.map(lambda x: x[-1], rounds[:2])
+        return found, motion_along(at, a, line)
 
     def noises(self, model):
         return model.noise_size
@@ -156,7 +211,7 @@ class Unscented(AbstractRule):
     centre: float = eqx.field(static=True, default=0.0)
 
     def readings(self, at, belief, reading):
-        mean, H, noise = self._regression(lambda a: at.read(belief, reading, a, None), belief.mean, belief.factor)
+        mean, H, noise = self._regression(lambda a: at.read(belief, reading, a), belief.mean, belief.factor)
         # what the regression leaves unexplained is noise of the readings: whiten by both together
         c = mean.shape[0]
         L = upper(jnp.concatenate([jnp.eye(c, dtype=mean.dtype), noise.T])).T

@@ -22,7 +22,7 @@ from ..math.sqrt_gaussian import (
 from ..protocol import Noise, Samples
 from .linearise import after, before
 from .recursive import Filter, Innovation, Smoothed, Trail, reading_of, standard_deviations
-from .rules import Belief, Context, Reading, motion_at, rows_at
+from .rules import Belief, Context, Reading, line_at, motion_along, readings_along, readings_at
 
 
 def _predicted(steps: Affine, mean: Array, factor: Array) -> tuple[Array, Array]:
@@ -85,11 +85,15 @@ def _iterated(
     def line(x, x1, w, hint, u, reading: Reading):
         at, here = Context(model, p, f.noise, u), Belief(x, jnp.zeros(n, dtype=w.dtype), jnp.zeros((n, 0)), hint)
         a = jnp.concatenate([here.mean, w])
-        H, y = rows_at(at, here, reading, a if model.reads_pair else here.mean)
-        J = H[:, n:] if model.reads_pair else jnp.zeros((H.shape[0], w.shape[0]), dtype=w.dtype)
-        move = motion_at(at, here, a)
+        line = line_at(at, here, a)
+        if model.reads_pair:
+            H, y = readings_along(at, here, reading, a, line)
+        else:
+            H, y = readings_at(at, here, reading, here.mean)
+            H = jnp.concatenate([H, jnp.zeros((H.shape[0], w.shape[0]), dtype=w.dtype)], axis=1)
+        move = motion_along(at, a, line)
         gap = model.local(move.x, x1)  # zero where the path is one of the simulator's
-        return Affine(move.A, move.B, gap + move.c, H[:, :n], J, y), move.hint
+        return Affine(move.A, move.B, gap + move.c, H[:, :n], H[:, n:], y), move.hint
 
     reading = Reading(samples.y, samples.s, samples.seen)
     steps, hint = jax.vmap(line)(before(x), after(x), w, hint, samples.u, reading)
