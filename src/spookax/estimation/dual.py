@@ -101,7 +101,7 @@ class DualFilter(eqx.Module):
         rows, white = small.solve_lower(L, H @ Y + D), small.solve_lower(L, e)
         found = condition(jnp.zeros_like(z), belief.factor, rows, white)
         innovation = innovation_of(
-            found._replace(log_det=found.log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(L)))), reading, self.noise
+            found._replace(log_det=found.log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(L)))), e, reading, self.noise
         )
         post = condition(states.mean, states.factor, H, e + H @ states.mean)
         gain = small.cholesky_solve(L, HS @ states.factor.T).T

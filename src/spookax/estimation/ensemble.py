@@ -98,7 +98,9 @@ class EnsembleFilter(eqx.Module):
         a = (post.mean[:, None] + math.sqrt(self.size - 1) * post.factor).T[:, :size]
         n = self.model.tangent_size
         w = a[:, n:] if self.model.reads_pair else members.w
-        return Members(members.x, a[:, :n], w, members.hint, members.key), innovation_of(post, reading, noise)
+        return Members(members.x, a[:, :n], w, members.hint, members.key), innovation_of(
+            post, jnp.mean(e, axis=0), reading, noise
+        )
 
     def predicted(self, members: Members, u: Array, noise: Noise) -> Members:
         """`predict`, not compiled."""

@@ -30,6 +30,7 @@ from .rules import AbstractRule, Belief, Context, Extended, Move, Reading
 class Innovation(NamedTuple):
     """What the readings of a step were beside their prediction."""
 
+    residual: Float[Array, "*steps c"]  # reading minus prediction, in standard deviations of its sensor
     whitened: Float[Array, "*steps c"]  # each given those before it, in its own standard deviation; 0 where not seen
     size: Float[Array, "*steps"]  # readings seen
     nis: Float[Array, "*steps"]  # normalised innovation squared: chi-squared with `size` degrees of freedom
@@ -59,6 +60,7 @@ class Trail(NamedTuple):
     mean: Float[Array, "steps n"]  # predicted
     factor: Float[Array, "steps n n"]
     affine: Affine
+    filtered: Float[Array, "steps n k"]  # factor of the filtered state
 
 
 class Smoothed(NamedTuple):
@@ -167,7 +169,7 @@ class Filter(eqx.Module):
     ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
         """The belief that has seen rows H a + n = y of its readings, and the rows that the gate let in."""
         post = condition(belief.mean, belief.factor, H, y)
-        innovation = innovation_of(post, reading, noise, self.gate)
+        innovation = innovation_of(post, y - H @ belief.mean, reading, noise, self.gate)
         accepted = innovation.accepted > 0
         after = Belief(
             belief.x,
@@ -215,7 +217,9 @@ class Filter(eqx.Module):
         return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y)
 
 
-def innovation_of(post: Conditioned, reading: Reading, noise: Noise, gate: AnyArray | float = math.inf) -> Innovation:
+def innovation_of(
+    post: Conditioned, residual: Array, reading: Reading, noise: Noise, gate: AnyArray | float = math.inf
+) -> Innovation:
     """What a Gaussian that was conditioned on whitened readings says of the readings themselves."""
     seen = reading.seen.reshape(-1)
     there = seen > 0
@@ -225,7 +229,7 @@ def innovation_of(post: Conditioned, reading: Reading, noise: Noise, gate: AnyAr
     constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * size
     accepted = nis <= jnp.asarray(gate, dtype=nis.dtype)
     log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + post.log_det), 0.0)
-    return Innovation(post.innovation, size, nis, log_likelihood, accepted.astype(nis.dtype))
+    return Innovation(residual, post.innovation, size, nis, log_likelihood, accepted.astype(nis.dtype))
 
 
 def reading_of(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
@@ -262,7 +266,7 @@ def _run(f: Filter, belief: Belief, samples: Samples, noise: Noise | None, trail
         d, S = filtered.mean[:n], filtered.factor[:n]
         left = None
         if trail:
-            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine)
+            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine, S)
         return after, (f.model.retract(belief.x, d), standard_deviations(S), innovation, left)
 
     reading = Reading(samples.y, samples.s, samples.seen)
