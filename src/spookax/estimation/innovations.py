@@ -31,14 +31,16 @@ class InnovationTests:
 
 
 def innovation_tests(innovation: Innovation, lags: int = 20, skip: int = 0) -> InnovationTests:
-    """Size and whiteness of the innovations of a recording.
+    """Size and whiteness of the innovations of a recording; readings that the gate kept out do not count.
 
     `skip`: steps at the start to leave out, where the prior still shows.
 
     **Source:** Bar-Shalom, Li, Kirubarajan (2001), chapter 5.4; Ljung and Box (1978).
     """
-    white, size = np.asarray(innovation.whitened)[skip:], np.asarray(innovation.size)[skip:]
-    total, count = float(np.sum(np.asarray(innovation.nis)[skip:])), float(size.sum())
+    used = np.asarray(innovation.accepted)[skip:] > 0
+    white = np.where(used[:, None], np.asarray(innovation.whitened)[skip:], 0.0)
+    size = np.where(used, np.asarray(innovation.size)[skip:], 0.0)
+    total, count = float(np.sum(white**2)), float(size.sum())
     tail = stats.chi2.cdf(total, count) if count else np.nan
     p = 2 * min(tail, 1 - tail) if count else np.nan
     found = [_ljung_box(column, lags) for column in white.T]

@@ -33,6 +33,7 @@ from ..models import Multibody
 from ..models.parameters import natural_values
 from ..protocol import AbstractModel, Noise, Samples
 from ..scene import Scene, SceneError, read_scene, write_scene
+from ..scene.explain import Finding
 from ..scene.paths import unit_of, with_numbers
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import load_levels
@@ -40,7 +41,7 @@ from .estimate import finite_json
 from .identify import hashes_of, versions
 from .model import Study
 from .output import as_read, axis_readings, axis_sd, poses, predictions
-from .read import read_study
+from .read import StudyError, read_study
 from .recording import Recording, read_recordings
 from .setup import Setup, set_up
 
@@ -91,7 +92,7 @@ def filter_recordings(study: Study | str | Path, **options: Any) -> Tracking:
 def smooth_recordings(study: Study | str | Path, **options: Any) -> Tracking:
     """Filter and smooth the recordings of a study: every state from all readings of its recording.
 
-    Arguments as for `filter_recordings`; the rule must be extended or unscented, `ValueError` if not.
+    Arguments as for `filter_recordings`; `StudyError` for the rule ensemble.
     """
     return _Tracker(study, smooth=True, **options).run()
 
@@ -112,7 +113,9 @@ class _Tracker:
         self.study = study = study if isinstance(study, Study) else read_study(study)
         self.smooth, self.report, self.estimate = smooth, report, estimate
         if smooth and study.recursive.rule == "ensemble":
-            raise ValueError("an ensemble has no linear model to smooth with: choose rule extended or unscented")
+            message = "an ensemble has no linear model to smooth with"
+            finding = Finding(("recursive", "rule"), "ensemble", message, "Write extended or unscented.")
+            raise StudyError([study.located.problem(finding)])
         scene = scene or read_scene(study.scene_path)
         check_against_scene(study, study.located, scene)
         if recordings is None:
