@@ -8,7 +8,7 @@ import dataclasses
 import importlib.util
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,12 +28,12 @@ CHAINS = {4: (2, 1), 24: (12, 4)}  # components of the state: masses, positions 
 class Chain(AbstractVectorModel):
     """x+ = A x + B w, y = C x + n."""
 
-    A: jax.Array
-    B: jax.Array
-    C: jax.Array
     tangent_size: int = eqx.field(static=True)
     noise_size: int = eqx.field(static=True)
     num_channels: int = eqx.field(static=True)
+    A: jax.Array
+    B: jax.Array
+    C: jax.Array
 
     @property
     def reads_pair(self) -> bool:
@@ -81,19 +81,23 @@ def problem(n: int) -> Problem:
     return Problem(A, B, C, sd, np.array(y))
 
 
-Measured = tuple[Callable[[], Any], Callable[[], Any] | None, Callable[[Any], np.ndarray]]
+class Measured(NamedTuple):
+    """Filter, filter and smoother, and the filtered means of what the former returns."""
+
+    forward: Callable[[], Any]
+    both: Callable[[], Any]
+    means: Callable[[Any], np.ndarray]
 
 
 def ours(p: Problem) -> Measured:
-    """Filter, filter and smoother, and the filtered means of what the former returns."""
+    """The package's."""
     n, m = p.B.shape
-    model = Chain(jnp.asarray(p.A), jnp.asarray(p.B), jnp.asarray(p.C), n, m, p.C.shape[0])
+    model = Chain(n, m, p.C.shape[0], jnp.asarray(p.A), jnp.asarray(p.B), jnp.asarray(p.C))
     f = Filter(model, np.zeros(0), Noise(jnp.asarray(1.0), jnp.full(p.C.shape[0], p.sd)))
     belief = f.init(np.zeros(n), np.ones(n))
-    ones = np.ones((STEPS, 1, p.C.shape[0]))
-    samples = Samples(np.zeros((STEPS, 0)), p.y[:, None], np.zeros((STEPS, 1)), ones)
-    samples = jax.tree.map(jnp.asarray, samples)
-    return (
+    y = jnp.asarray(p.y)[:, None]
+    samples = Samples(jnp.zeros((STEPS, 0)), y, jnp.zeros((STEPS, 1)), jnp.ones_like(y))
+    return Measured(
         lambda: f.run(belief, samples),
         lambda: f.smooth(f.run(belief, samples, trail=True)),
         lambda r: np.asarray(r.x),
@@ -102,8 +106,8 @@ def ours(p: Problem) -> Measured:
 
 def dynamax_linear(p: Problem) -> Measured:
     """dynamax's linear Gaussian filter and smoother."""
-    from dynamax.linear_gaussian_ssm import inference as of
-    from dynamax.linear_gaussian_ssm import lgssm_filter, lgssm_smoother
+    from dynamax.linear_gaussian_ssm import inference as of  # pyright: ignore[reportMissingImports]
+    from dynamax.linear_gaussian_ssm import lgssm_filter, lgssm_smoother  # pyright: ignore[reportMissingImports]
 
     n, c = p.A.shape[0], p.C.shape[0]
     params = of.ParamsLGSSM(
@@ -113,12 +117,12 @@ def dynamax_linear(p: Problem) -> Measured:
     )
     y = jnp.asarray(p.y)
     forward, both = jax.jit(lambda: lgssm_filter(params, y)), jax.jit(lambda: lgssm_smoother(params, y))
-    return forward, both, lambda r: np.asarray(r.filtered_means)
+    return Measured(forward, both, lambda r: np.asarray(r.filtered_means))
 
 
 def dynamax_extended(p: Problem) -> Measured:
     """dynamax's extended filter and smoother."""
-    from dynamax.nonlinear_gaussian_ssm import ParamsNLGSSM, extended_kalman_filter, extended_kalman_smoother
+    from dynamax.nonlinear_gaussian_ssm import ParamsNLGSSM, extended_kalman_filter, extended_kalman_smoother  # pyright: ignore[reportMissingImports]
 
     n, c = p.A.shape[0], p.C.shape[0]
     A, C, y = jnp.asarray(p.A), jnp.asarray(p.C), jnp.asarray(p.y)
@@ -127,12 +131,12 @@ def dynamax_extended(p: Problem) -> Measured:
     )
     forward = jax.jit(lambda: extended_kalman_filter(params, y))
     both = jax.jit(lambda: extended_kalman_smoother(params, y))
-    return forward, both, lambda r: np.asarray(r.filtered_means)
+    return Measured(forward, both, lambda r: np.asarray(r.filtered_means))
 
 
 def filterpy(p: Problem) -> Measured:
     """filterpy's loop over the samples."""
-    from filterpy.kalman import KalmanFilter
+    from filterpy.kalman import KalmanFilter  # pyright: ignore[reportMissingImports]
 
     def forward() -> tuple[np.ndarray, np.ndarray, KalmanFilter]:
         kf = KalmanFilter(dim_x=p.A.shape[0], dim_z=p.C.shape[0])
@@ -151,7 +155,7 @@ def filterpy(p: Problem) -> Measured:
         means, covariances, kf = forward()
         return kf.rts_smoother(means, covariances)
 
-    return forward, both, lambda r: r[0]
+    return Measured(forward, both, lambda r: r[0])
 
 
 PEERS = {"dynamax linear": ("dynamax", dynamax_linear), "dynamax extended": ("dynamax", dynamax_extended)}
@@ -166,11 +170,10 @@ def run() -> list[Row]:
         found = {"spookax": ours(p)}
         found |= {name: make(p) for name, (module, make) in PEERS.items() if importlib.util.find_spec(module)}
         best: dict[str, float] = {}
-        means = found["spookax"][2](found["spookax"][0]())
-        for part, what in enumerate(("update", "smoothed sample")):
+        means = found["spookax"].means(found["spookax"].forward())
+        for what in ("update", "smoothed sample"):
             for name, measured in found.items():
-                call = measured[part]
-                assert call is not None
+                call = measured.forward if what == "update" else measured.both
                 began = time.perf_counter()
                 jax.block_until_ready(call())
                 first = time.perf_counter() - began
@@ -181,7 +184,14 @@ def run() -> list[Row]:
                 rows.append(line | ({"ratio": best["spookax"] / over, "to": "ours over this"} if over else {}))
                 if name != "filterpy":
                     rows.append(row(case, f"compile, {what}, {name}", first - times.best, "s"))
-        for name, (forward, _, mean) in found.items():
+        for name, peer in found.items():
             if name != "spookax":
-                rows.append(row(case, f"largest difference, {name}", float(np.abs(mean(forward()) - means).max()), "m"))
+                rows.append(
+                    row(
+                        case,
+                        f"largest difference, {name}",
+                        float(np.abs(peer.means(peer.forward()) - means).max()),
+                        "m",
+                    )
+                )
     return rows

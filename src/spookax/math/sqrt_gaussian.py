@@ -8,10 +8,12 @@ Everything is plain array code with forward and reverse derivatives; batches by 
 in chapter 5.3 of it, square-root information smoothing in chapter 10.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from .._typing import Array, Float, Scalar
 from . import small
@@ -19,14 +21,32 @@ from . import small
 _UNROLLED = 4
 
 
-def upper(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
-    """Upper triangular R with R' R = M' M, by Householder reflections; what the rows of M say about n unknowns.
+def _fast_alone(plain: Callable[..., Array], fast: Callable[..., Array]) -> Callable[..., Array]:
+    """`fast` where a function is called for itself, `plain` in batches and for derivatives; both give the same.
 
-    A column that vanishes leaves a zero on the diagonal: the rank of M does not matter.
+    A LAPACK call takes a quarter of the time of a loop, but batches of such calls inside scans can hang on few cores.
     """
-    k, n = M.shape
-    if k < n:
-        M = jnp.concatenate([M, jnp.zeros((n - k, n), dtype=M.dtype)])
+    alone = custom_vmap(fast)
+
+    @alone.def_vmap
+    def _in_batches(size: int, batched: list[bool], *args: Array) -> tuple[Array, bool]:
+        axes = [0 if there else None for there in batched]
+        return jax.vmap(plain, axes, axis_size=size)(*args), True
+
+    @jax.custom_jvp
+    def function(*args: Array) -> Array:
+        return alone(*args)
+
+    @function.defjvp
+    def _derivative(primals, tangents):
+        return function(*primals), jax.jvp(plain, primals, tangents)[1]
+
+    return function
+
+
+def _reflected(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
+    """`upper` in plain array code, by Householder reflections."""
+    n = M.shape[1]
     rows = jnp.arange(M.shape[0])
 
     def reflect(j, M):
@@ -44,7 +64,32 @@ def upper(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
             M = reflect(j, M)
     else:
         M = jax.lax.fori_loop(0, n, reflect, M)
-    return jnp.triu(M[:n])
+    return _signed(jnp.triu(M[:n]))
+
+
+def _signed(R: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """With a diagonal that is not negative, so that all ways to R give the same."""
+    return jnp.where(jnp.diagonal(R) < 0, -1.0, 1.0)[:, None] * R
+
+
+_upper = _fast_alone(_reflected, lambda M: _signed(jnp.linalg.qr(M, mode="r")))
+_solve_upper = _fast_alone(small.solve_upper, lambda U, B: jax.scipy.linalg.solve_triangular(U, B))
+
+
+def upper(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
+    """Upper triangular R with R' R = M' M and no negative number on its diagonal; what rows say about n unknowns.
+
+    A column that vanishes leaves a zero on the diagonal: the rank of M does not matter.
+    """
+    k, n = M.shape
+    if k < n:
+        M = jnp.concatenate([M, jnp.zeros((n - k, n), dtype=M.dtype)])
+    return _reflected(M) if n <= _UNROLLED else _upper(M)
+
+
+def _solved(U: Float[Array, "n n"], B: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """X with U X = B for an upper triangular U."""
+    return small.solve_upper(U, B) if U.shape[0] <= _UNROLLED else _solve_upper(U, B)
 
 
 def lower(S: Float[Array, "n k"]) -> Float[Array, "n n"]:
@@ -139,8 +184,8 @@ def combine(mean: Float[Array, " n"], factor: Float[Array, "n k"], rows: Rows) -
     prior = jnp.column_stack([jnp.eye(k, dtype=mean.dtype), jnp.zeros(k, dtype=mean.dtype)])
     U = upper(jnp.concatenate([prior, seen]))[:k]
     # with x = mean + factor xi:  U xi = the last column, and the new factor is that of xi through the old one
-    xi = small.solve_upper(U[:, :k], U[:, k])
-    return mean + factor @ xi, small.solve_lower(U[:, :k].T, factor.T).T
+    V = _solved(U[:, :k], jnp.column_stack([U[:, k], jnp.eye(k, dtype=mean.dtype)]))
+    return mean + factor @ V[:, 0], factor @ V[:, 1:]
 
 
 def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Array, "c n"]:
@@ -152,7 +197,7 @@ def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Ar
     zero = jnp.zeros((n, cross.shape[0]), dtype=factor.dtype)
     system = jnp.column_stack([(scale[:, None] * factor).T, cross.T])
     U = upper(jnp.concatenate([system, jnp.column_stack([damping, zero])]))[:n]
-    return small.solve_upper(U[:, :n], U[:, n:]).T * scale
+    return _solved(U[:, :n], U[:, n:]).T * scale
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -177,9 +222,10 @@ def _seen_through(
     prior = jnp.column_stack([jnp.eye(k, dtype=U.dtype), jnp.zeros((k, n + 1), dtype=U.dtype)])
     T = upper(jnp.concatenate([prior, jnp.column_stack([G, H, y])]))
     V = T[:k, :k]
-    back = small.solve_upper(V, T[:k, k:])  # xi = back[:, n] - back[:, :n] x + V^-1 n
+    solved = _solved(V, jnp.concatenate([T[:k, k:], jnp.eye(k, dtype=U.dtype)], axis=1))
+    back = solved[:, : n + 1]  # xi = back[:, n] - back[:, :n] x + V^-1 n
     rest = T[k : k + n, k:]
-    return A - U @ back[:, :n], b + U @ back[:, n], small.solve_lower(V.T, U.T).T, rest[:, :n], rest[:, n]
+    return A - U @ back[:, :n], b + U @ back[:, n], U @ solved[:, n + 1 :], rest[:, :n], rest[:, n]
 
 
 def segment(step: Affine) -> Segment:
