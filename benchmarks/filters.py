@@ -170,7 +170,6 @@ def run() -> list[Row]:
         found = {"spookax": ours(p)}
         found |= {name: make(p) for name, (module, make) in PEERS.items() if importlib.util.find_spec(module)}
         best: dict[str, float] = {}
-        means = found["spookax"].means(found["spookax"].forward())
         for what in ("update", "smoothed sample"):
             for name, measured in found.items():
                 call = measured.forward if what == "update" else measured.both
