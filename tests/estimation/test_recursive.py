@@ -362,6 +362,40 @@ def test_iterated_smoother_is_the_maximum_of_the_posterior(parallel, swung):
     assert np.abs(step / np.sqrt(np.diag(np.linalg.inv(curvature)))).max() < 1e-6
 
 
+def test_iterates_of_the_smoother_are_those_of_gauss_newton(swung):
+    """One by one, from the extended smoother's path: dense least squares in the first state and all noises."""
+    samples = jax.tree.map(lambda a: a[:25], swung[0])
+    f, count = Filter(PENDULUM, PENDULUM_Z, LEVELS), 25
+    x0, sd0 = np.array([0.8, 0.0]), np.array([0.5, 1.0])
+    belief, p = f.init(x0, sd0), PENDULUM.prepare(PENDULUM_Z)
+    path = np.asarray(f.smooth(f.run(belief, samples, trail=True)).x)
+
+    def step(x, w, u):
+        return PENDULUM.step(x, p, u, w, LEVELS, None)[0]
+
+    jacobians = jax.jit(jax.vmap(jax.jacfwd(step, (0, 1)), (0, 0, 0)))
+    for iterations in (1, 2, 3):
+        # every state as an affine function of the change of the first one and of the noises, gaps included
+        A, B = jacobians(path[:-1], np.zeros((count, 1)), samples.u)
+        ahead = jax.vmap(step)(path[:-1], np.zeros((count, 1)), samples.u)
+        at, G = np.zeros(2), np.eye(2, 2 + count)
+        offsets, maps = [at], [G]
+        for k in range(count):
+            W = np.eye(1, 2 + count, 2 + k)
+            at, G = ahead[k] - path[k + 1] + A[k] @ at, A[k] @ G + B[k] @ W
+            offsets.append(at)
+            maps.append(G)
+        rows = [np.eye(2, 2 + count) / sd0[:, None], np.eye(count, 2 + count, 2)]
+        rhs = [(x0 - path[0]) / sd0, np.zeros(count)]
+        for k in range(count):
+            H = np.array([np.cos(path[k, 0]), 0.0]) / 0.05
+            rows.append((H @ maps[k])[None])
+            rhs.append([(samples.y[k, 0, 0] - np.sin(path[k, 0])) / 0.05 - H @ offsets[k]])
+        xi = np.linalg.lstsq(np.concatenate(rows), np.concatenate(rhs))[0]
+        path = path + np.array(offsets) + np.array(maps) @ xi
+        close(smooth_iterated(f, belief, samples, iterations=iterations, tolerance=0.0).x, path, rtol=1e-8, atol=1e-9)
+
+
 def test_smoothing_and_iterating_help(swung):
     samples, truth = swung
     f = Filter(PENDULUM, PENDULUM_Z, LEVELS)
