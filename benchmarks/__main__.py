@@ -20,6 +20,7 @@ DEFAULT = {
     "accuracy": "reference motions: error and cost against the step size, order",
     "gradients": "derivatives of a rollout in both modes, of a closed loop",
     "identification": "the demo's identification and its pieces",
+    "filters": "filters and smoothers beside dynamax and filterpy, as far as they are installed",
     "learned_friction.filters": "friction learnt by a network in filters, beside published numbers (minutes)",
     "linear_cost": "one linear problem against the number of recordings",
 }

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .study.read import StudyError as StudyError
     from .study.read import read_study as load_study  # noqa: F401 (its public name)
     from .study.recording import read_recordings as read_recordings
+    from .study.recursive import filter_recordings as filter_recordings
+    from .study.recursive import smooth_recordings as smooth_recordings
     from .study.table import RecordingError as RecordingError
     from .system import Params as Params
     from .system import State as State
@@ -43,6 +45,7 @@ _HOMES = {
     ".study.identify": ("Progress", "identify"),
     ".study.read": ("StudyError", "load_study=read_study"),
     ".study.recording": ("read_recordings",),
+    ".study.recursive": ("filter_recordings", "smooth_recordings"),
     ".study.table": ("RecordingError",),
     ".system": ("Params", "State", "System", "build"),
     ".viewer": ("save_html", "view"),

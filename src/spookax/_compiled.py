@@ -36,8 +36,6 @@ def compiler_options() -> dict[str, Any] | None:
 class Compiled(Generic[T]):
     """`eqx.filter_jit` with options that halve the time to compile on a CPU.
 
-    Inside another transformation it is the plain function; XLA takes options for a whole program only.
-
     Several threads may call it: what is not compiled yet is compiled by one of them, and the others wait for it.
     """
 
@@ -54,9 +52,13 @@ class Compiled(Generic[T]):
             options = options | {"xla_backend_optimization_level": 0}
         return eqx.filter_jit(self._function, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
+    @functools.cached_property
+    def _part_of_another(self) -> Callable[..., T]:
+        return eqx.filter_jit(self._function)  # options belong to the outermost program
+
     def __call__(self, *args: Any, **kwargs: Any) -> T:
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
-            return self._function(*args, **kwargs)  # part of what the caller compiles or differentiates
+            return self._part_of_another(*args, **kwargs)
         key = _signature((args, kwargs))
         if key in self._known:
             return self._jitted(*args, **kwargs)

@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -12,8 +13,8 @@ from cli.scenes import ROOT, run, study_folder
 import spookax as sx
 from spookax.cli import app
 
-PAGES = ("README.md", "docs/index.md", "docs/shell.md", "docs/viewer.md")
-COMMANDS = ("check", "simulate", "identify", "view", "import-mjcf", "export-mjcf")
+PAGES = ("README.md", "docs/index.md", "docs/shell.md", "docs/viewer.md", "docs/filtering.md")
+COMMANDS = ("check", "simulate", "identify", "filter", "smooth", "view", "import-mjcf", "export-mjcf")
 
 
 def shown_commands() -> list[tuple[str, str]]:
@@ -47,9 +48,13 @@ def test_shown_commands_are_understood_and_their_files_exist(page: str, line: st
                 assert (ROOT / path).is_file(), f"{page}: {path}"
 
 
+def programs(page: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
 def readme_program() -> str:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (program,) = programs("README.md")
     return program
 
 
@@ -91,6 +96,16 @@ def test_the_program_in_the_readme_identifies(
     assert {"estimate.json", "states.npz", "scene.yaml", "report.html"} <= files
     assert run("view", "out/furuta", "--html", "motion.html").exit_code == 0
     assert run("simulate", "out/furuta", "--time", 1, "--motor", "drive=1").exit_code == 0
+
+
+def test_the_program_of_the_filters_runs():
+    (program,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs/filtering.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert abs(float(names["seen"].whitened[0])) < 2
+    assert names["belief"].mean.shape == (4,)
 
 
 def test_public_names_are_those_declared_for_type_checkers():

@@ -155,6 +155,77 @@ def identify(
             raise typer.Exit(FAILED)
 
 
+Estimated = Annotated[
+    Path | None,
+    typer.Option("--estimate", metavar="DIR", help="Hold the parameters and noise levels of this estimate."),
+]
+Tracked = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the result; made if there is none.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+
+@app.command()
+def filter(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file.")],
+    out: Tracked,
+    estimate: Estimated = None,
+    quiet: Quiet = False,
+) -> None:
+    """Filter the recordings of a study: every state from the readings up to its time.
+
+    The study's parameters are states, too, unless --estimate or `recursive: {parameters: held}` hold them.
+    Writes tracking.json, the states, the scene with the last parameters and tracking.html, a page with states,
+    bands, innovations and their tests.
+
+    
+    Examples:
+      spookax filter demo/furuta_study.yaml --out out/filtered
+      spookax filter demo/furuta_study.yaml --estimate out/furuta --out out/filtered
+    """
+    _track(study, out, estimate, quiet, smooth=False)
+
+
+@app.command()
+def smooth(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file.")],
+    out: Tracked,
+    estimate: Estimated = None,
+    quiet: Quiet = False,
+) -> None:
+    """Filter and smooth the recordings of a study: every state from all readings of its recording.
+
+    Otherwise as `spookax filter`.
+
+    
+    Example:
+      spookax smooth demo/furuta_study.yaml --out out/smoothed
+    """
+    _track(study, out, estimate, quiet, smooth=True)
+
+
+def _track(study: Path, out: Path, estimate: Path | None, quiet: bool, *, smooth: bool) -> None:
+    with refusals():
+        from .check import check_file
+
+        check_file(study)
+        out.mkdir(parents=True, exist_ok=True)
+
+        from ..loading import enable_x64
+        from ..report import write_tracking
+        from ..study.recursive import filter_recordings, smooth_recordings
+        from .progress import tracked, tracking_text
+
+        enable_x64()
+        with tracked(quiet) as report:
+            found = (smooth_recordings if smooth else filter_recordings)(study, estimate=estimate, report=report)
+        found.save(out)
+        page = write_tracking(out, found.content, found.states)
+        typer.echo(tracking_text(found))
+        typer.echo(f"wrote {out}; the page is {page}")
+        if found.content["message"]:
+            typer.echo(found.content["message"], err=True)
+            raise typer.Exit(FAILED)
+
+
 @app.command()
 def view(
     what: Annotated[Path, typer.Argument(metavar="SCENE|DIR", help="Scene file, or the folder of an estimate.")],

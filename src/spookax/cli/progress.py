@@ -11,8 +11,16 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..study.estimate import Estimate
 from ..study.identify import Progress
+from ..study.recursive import Tracking
 
 _HEAD = f"{'phase':<12} {'iteration':>9} {'cost':>13} {'step':>10} {'damping':>10} {'time':>8}"
+
+
+def _bar() -> Bar:
+    """What goes on and since when, on stderr."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    return Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager
@@ -21,15 +29,7 @@ def shown(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     if quiet:
         yield None
         return
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with Bar(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
+    with _bar() as bar:
         task = bar.add_task("reading and compiling")
         bar.console.print(_HEAD)
 
@@ -38,6 +38,38 @@ def shown(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
             bar.update(task, description=line.phase)
 
         yield report
+
+
+@contextmanager
+def tracked(quiet: bool) -> Iterator[Callable[[str], None] | None]:
+    """A callback for `filter` and `smooth`: a line for every recording that is begun."""
+    if quiet:
+        yield None
+        return
+    with _bar() as bar:
+        task = bar.add_task("reading and compiling")
+
+        def report(run: str) -> None:
+            bar.console.print(f"recording {run}", markup=False)
+            bar.update(task, description=run)
+
+        yield report
+
+
+def tracking_text(found: Tracking) -> str:
+    """Parameters at the end with standard deviations, and what the innovations of every recording say."""
+    lines = []
+    if found.content["settings"]["parameters"] == "estimated":
+        width = max(map(len, found.parameters))
+        lines.append(f"{'parameter':{width}} {'start':>12} {'at the end':>12} {'sd':>9}  unit")
+        for path, p in found.parameters.items():
+            lines.append(f"{path:{width}} {p['start']:12.5g} {p['value']:12.5g} {p['sd']:9.2g}  {p['unit']}")
+    for name, run in found.content["runs"].items():
+        for sensor, signal in run["signals"].items():
+            lines.append(f"{name}, {sensor}: RMS error one step ahead {signal['rms_ahead']:.3g} {signal['unit']}")
+        text = f"{name}: log-likelihood {run['log_likelihood']:.8g}, innovations squared {run['nis']:.3f} (1 expected)"
+        lines.append(text + (f", {len(run['faults'])} steps out of the ordinary" if run["faults"] else ""))
+    return "\n".join(lines)
 
 
 def progress_line(line: Progress) -> str:

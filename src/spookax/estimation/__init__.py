@@ -1,5 +1,11 @@
 """Estimators over the protocol: linearisation, sweeps, Levenberg-Marquardt."""
 
+from .dual import DualFilter as DualFilter
+from .ensemble import EnsembleFilter as EnsembleFilter
+from .innovations import InnovationTests as InnovationTests
+from .innovations import faults as faults
+from .innovations import gate_of as gate_of
+from .innovations import innovation_tests as innovation_tests
 from .likelihood import MostLikely as MostLikely
 from .likelihood import most_likely as most_likely
 from .linearise import Linearised as Linearised
@@ -24,8 +30,13 @@ from .slow import WithParameters as WithParameters
 from .slow_filter import SlowFilter as SlowFilter
 from .slow_filter import SlowRecursion as SlowRecursion
 from .slow_rules import SlowBelief as SlowBelief
+from .smoothing import FixedLag as FixedLag
+from .smoothing import smooth_affine as smooth_affine
+from .smoothing import smooth_iterated as smooth_iterated
 from .sweeps import Filtered as Filtered
 from .sweeps import adjoint_smoother as adjoint_smoother
 from .sweeps import covariance_filter as covariance_filter
+from .tuning import Tuned as Tuned
+from .tuning import tune as tune
 from .uncertainty import Uncertainty as Uncertainty
 from .uncertainty import uncertainty as uncertainty

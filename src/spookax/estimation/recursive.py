@@ -13,6 +13,7 @@ ordinary. Process noise belongs to the model and is a spectral density: the same
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,14 +22,15 @@ import jax.numpy as jnp
 
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
-from ..math.sqrt_gaussian import Affine, backward, combine, condition, lower, nothing
+from ..math.sqrt_gaussian import Affine, Conditioned, backward, combine, condition, lower, nothing
 from ..protocol import AbstractModel, Noise, Samples
-from .rules import AbstractRule, Belief, Context, Extended, Reading
+from .rules import AbstractRule, Belief, Context, Extended, Move, Reading
 
 
 class Innovation(NamedTuple):
     """What the readings of a step were beside their prediction."""
 
+    residual: Float[Array, "*steps c"]  # reading minus prediction, in standard deviations of its sensor
     whitened: Float[Array, "*steps c"]  # each given those before it, in its own standard deviation; 0 where not seen
     size: Float[Array, "*steps"]  # readings seen
     nis: Float[Array, "*steps"]  # normalised innovation squared: chi-squared with `size` degrees of freedom
@@ -42,7 +44,7 @@ class Recursion(NamedTuple):
     x: Any  # filtered states, each given the readings up to and in its step
     sd: Float[Array, "steps n"]  # their standard deviations, in tangent coordinates
     innovation: Innovation
-    last: Belief  # predicted after the last step: to go on from
+    last: Any  # what is believed after the last step (`Belief`): to go on from
     rows: "Trail | None"  # for `smooth`
 
     @property
@@ -52,14 +54,13 @@ class Recursion(NamedTuple):
 
 
 class Trail(NamedTuple):
-    """What a filter leaves behind for its smoother: charts, predicted and filtered moments, and the linear models."""
+    """What a filter leaves behind for its smoother: charts, predicted moments, and the linear models."""
 
     x: Any
     mean: Float[Array, "steps n"]  # predicted
     factor: Float[Array, "steps n n"]
-    filtered_mean: Float[Array, "steps n"]
-    filtered_factor: Float[Array, "steps n k"]
     affine: Affine
+    filtered: Float[Array, "steps n k"]  # factor of the filtered state
 
 
 class Smoothed(NamedTuple):
@@ -87,6 +88,10 @@ class Filter(eqx.Module):
     noise: Noise
     rule: AbstractRule = Extended()
     gate: Float[AnyArray, ""] | float = math.inf
+
+    def with_noise(self, noise: Noise) -> "Filter":
+        """The same filter with other noise levels."""
+        return Filter(self.model, self.z, noise, self.rule, self.gate)
 
     def init(self, x0: Any, sd: Float[AnyArray, " n"] | Float[AnyArray, "n k"]) -> Belief:
         """The belief before the first reading: about x0, with standard deviations, or a factor of the covariance."""
@@ -155,56 +160,76 @@ class Filter(eqx.Module):
 
     # --- what the compiled functions are made of
 
-    def updated(
-        self, belief: Belief, u: Array, reading: Reading, noise: Noise
+    def context(self, u: Array, noise: Noise) -> Context:
+        """What the rule works in at a step."""
+        return Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
+
+    def conditioned(
+        self, belief: Belief, reading: Reading, noise: Noise, H: Array, y: Array
     ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
-        """`update`, and the rows (H, y) it used."""
-        at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
-        H, y = self.rule.readings(at, belief, reading)
+        """The belief that has seen rows H a + n = y of its readings, and the rows that the gate let in."""
         post = condition(belief.mean, belief.factor, H, y)
-        seen = reading.seen.reshape(-1)
-        there = seen > 0
-        nis = jnp.sum(post.innovation**2)
-        scale = jnp.where(there, seen / jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1), 1.0)
-        count = jnp.sum(there).astype(nis.dtype)
-        constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * count
-        accepted = nis <= jnp.asarray(self.gate, dtype=nis.dtype)
-        log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + post.log_det), 0.0)
+        innovation = innovation_of(post, y - H @ belief.mean, reading, noise, self.gate)
+        accepted = innovation.accepted > 0
         after = Belief(
             belief.x,
             jnp.where(accepted, post.mean, belief.mean),
             jnp.where(accepted, post.factor, belief.factor),
             belief.hint,
         )
-        used = jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0)
-        return after, Innovation(post.innovation, count, nis, log_likelihood, accepted.astype(nis.dtype)), used
+        return after, innovation, (jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0))
+
+    def updated(
+        self, belief: Belief, u: Array, reading: Reading, noise: Noise
+    ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
+        """`update`, not compiled, and the rows (H, y) it used."""
+        rows = self.rule.readings(self.context(u, noise), belief, reading)
+        return self.conditioned(belief, reading, noise, *rows)
 
     def predicted(self, belief: Belief, u: Array, noise: Noise) -> tuple[Belief, tuple[Array, Array, Array]]:
-        """`predict`, and the motion (A, B with the rule's own noise, c) it used."""
-        at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
-        move = self.rule.motion(at, belief)
-        m = move.B.shape[1]
-        d, w = at.split(belief.mean)
+        """`predict`, not compiled, and the motion (A, B with the rule's own noise, c) it used."""
+        return self.moved(belief, self.rule.motion(self.context(u, noise), belief))
+
+    def moved(self, belief: Belief, move: Move) -> tuple[Belief, tuple[Array, Array, Array]]:
+        """The belief after a motion, and its (A, B with the rule's own noise, c)."""
+        n, m = self.model.tangent_size, self.model.noise_size
         noises = jnp.concatenate([move.B, move.E], axis=1)
         if self.model.reads_pair:
-            spread = jnp.concatenate([jnp.concatenate([move.A, move.B], axis=1) @ belief.factor, move.E], axis=1)
-        else:
-            spread = jnp.concatenate([move.A @ belief.factor, noises], axis=1)
-        mean, factor = move.A @ d + move.B @ w + move.c, lower(spread)
-        if self.model.reads_pair:
+            AB = jnp.concatenate([move.A, move.B], axis=1)
+            mean, factor = AB @ belief.mean + move.c, lower(jnp.concatenate([AB @ belief.factor, move.E], axis=1))
             mean = jnp.concatenate([mean, jnp.zeros(m, dtype=mean.dtype)])
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
+        else:
+            mean = move.A @ belief.mean[:n] + move.c
+            factor = lower(jnp.concatenate([move.A @ belief.factor, noises], axis=1))
         return Belief(move.x, mean, factor, move.hint), (move.A, noises, move.c)
 
     def stepped(
         self, belief: Belief, u: Array, reading: Reading, noise: Noise
     ) -> tuple[Belief, Belief, Innovation, Affine]:
         """A step with its readings: the filtered belief, the next one, and the linear model that led there."""
-        filtered, innovation, (H, y) = self.updated(belief, u, reading, noise)
-        after, (A, B, c) = self.predicted(filtered, u, noise)
+        condition_on = partial(self.conditioned, belief, reading, noise)
+        found, move = self.rule.step(self.context(u, noise), belief, reading, condition_on)
+        filtered, innovation, (H, y) = found
+        after, (A, B, c) = self.moved(filtered, move)
         n = self.model.tangent_size
         J = jnp.zeros((H.shape[0], B.shape[1]), dtype=H.dtype).at[:, : H.shape[1] - n].set(H[:, n:])
         return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y)
+
+
+def innovation_of(
+    post: Conditioned, residual: Array, reading: Reading, noise: Noise, gate: AnyArray | float = math.inf
+) -> Innovation:
+    """What a Gaussian that was conditioned on whitened readings says of the readings themselves."""
+    seen = reading.seen.reshape(-1)
+    there = seen > 0
+    nis = jnp.sum(post.innovation**2)
+    scale = jnp.where(there, seen / jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1), 1.0)
+    size = jnp.sum(there).astype(nis.dtype)
+    constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * size
+    accepted = nis <= jnp.asarray(gate, dtype=nis.dtype)
+    log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + post.log_det), 0.0)
+    return Innovation(residual, post.innovation, size, nis, log_likelihood, accepted.astype(nis.dtype))
 
 
 def reading_of(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
@@ -241,7 +266,7 @@ def _run(f: Filter, belief: Belief, samples: Samples, noise: Noise | None, trail
         d, S = filtered.mean[:n], filtered.factor[:n]
         left = None
         if trail:
-            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], d, S, affine)
+            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine, S)
         return after, (f.model.retract(belief.x, d), standard_deviations(S), innovation, left)
 
     reading = Reading(samples.y, samples.s, samples.seen)

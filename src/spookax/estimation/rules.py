@@ -10,6 +10,7 @@ sigma points see.
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -54,21 +55,22 @@ class Context(NamedTuple):
     def split(self, a: Float[Array, " a"]) -> tuple[Array, Array]:
         """(d, w) of a vector; w = 0 where it is not part of it."""
         n = self.model.tangent_size
-        return a[:n], a[n:] if self.model.reads_pair else jnp.zeros(self.model.noise_size, dtype=a.dtype)
+        return a[:n], a[n:] if a.shape[0] > n else jnp.zeros(self.model.noise_size, dtype=a.dtype)
 
     def moved(self, belief: Belief, a: Float[Array, " a"]) -> tuple[Any, Array]:
         """The state after the step that starts at `a`, and its hint."""
         d, w = self.split(a)
         return self.model.step(self.model.retract(belief.x, d), self.p, self.u, w, self.noise, belief.hint)
 
-    def read(self, belief: Belief, reading: Reading, a: Float[Array, " a"], hint: Array | None) -> Float[Array, " c"]:
-        """Whitened residuals at `a`; with a hint the step is replayed, else searched."""
-        model, (d, w) = self.model, self.split(a)
-        x = x1 = model.retract(belief.x, d)
-        if model.reads_pair:
-            x1 = self.moved(belief, a)[0] if hint is None else model.replay(x, self.p, self.u, w, self.noise, hint)
-        predicted = jax.vmap(lambda s: model.observe(x, x1, self.p, s))(reading.s)
-        return whitened(model, self.noise, predicted, reading.y, reading.seen)
+    def residual(self, x: Any, x1: Any, reading: Reading) -> Float[Array, " c"]:
+        """Whitened residuals of the readings of a step from x to x1."""
+        predicted = jax.vmap(lambda s: self.model.observe(x, x1, self.p, s))(reading.s)
+        return whitened(self.model, self.noise, predicted, reading.y, reading.seen)
+
+    def read(self, belief: Belief, reading: Reading, a: Float[Array, " a"]) -> Float[Array, " c"]:
+        """Whitened residuals at `a`."""
+        x = self.model.retract(belief.x, self.split(a)[0])
+        return self.residual(x, self.moved(belief, a)[0] if self.model.reads_pair else x, reading)
 
 
 class Move(NamedTuple):
@@ -93,18 +95,29 @@ class AbstractRule(eqx.Module):
     def motion(self, at: Context, belief: Belief) -> Move:
         """The motion from a belief that has seen its readings."""
 
+    def step(
+        self, at: Context, belief: Belief, reading: Reading, condition_on: Callable[[Array, Array], tuple[Any, ...]]
+    ) -> tuple[tuple[Any, ...], Move]:
+        """Readings and motion in turn. `condition_on(H, y)` gives the belief that has seen the rows, and more."""
+        found = condition_on(*self.readings(at, belief, reading))
+        return found, self.motion(at, found[0])
 
-def rows_at(
-    at: Context, belief: Belief, reading: Reading, a: Float[Array, " a"]
-) -> tuple[Float[Array, "c a"], Float[Array, " c"]]:
-    """Rows of the readings by their derivative at `a`."""
-    hint = at.moved(belief, a)[1] if at.model.reads_pair else belief.hint
-    e, (J,) = backwards(lambda a: at.read(belief, reading, a, hint), a)
-    return -J, e - J @ a
+    @abc.abstractmethod
+    def noises(self, model: AbstractModel) -> int:
+        """Components of (w, v)."""
 
 
-def motion_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Move:
-    """The motion by its derivative at `a`."""
+class Line(NamedTuple):
+    """A step by its derivative: x1 box-plus (A d + B w) for small changes (d, w) of where it starts."""
+
+    x1: Any
+    hint: Float[Array, " h"]
+    A: Float[Array, "n n"]
+    B: Float[Array, "n m"]
+
+
+def line_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Line:
+    """The step that starts at `a`."""
     model, (d, w) = at.model, at.split(a)
     x1, hint = at.moved(belief, a)
 
@@ -112,7 +125,37 @@ def motion_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Move:
         return model.local(model.replay(model.retract(belief.x, d), at.p, at.u, w, at.noise, hint), x1)
 
     _, (A, B) = backwards(stepped, d, w)
-    return Move(x1, hint, A, B, jnp.zeros((A.shape[0], 0), dtype=A.dtype), -A @ d - B @ w)
+    return Line(x1, hint, A, B)
+
+
+Readings = tuple[Float[Array, "c a"], Float[Array, " c"]]  # rows (H, y): H a + n = y, n ~ N(0, 1)
+
+
+def readings_along(at: Context, belief: Belief, reading: Reading, a: Float[Array, " a"], line: Line) -> Readings:
+    """Rows of readings of the pair, through the step."""
+    model, (d, _) = at.model, at.split(a)
+
+    def residual(start: Array, end: Array) -> Array:
+        return at.residual(model.retract(belief.x, start), model.retract(line.x1, end), reading)
+
+    e, (by_start, by_end) = backwards(residual, d, jnp.zeros_like(d))
+    H = -jnp.concatenate([by_start + by_end @ line.A, by_end @ line.B], axis=1)
+    return H, e + H @ a
+
+
+def readings_at(at: Context, belief: Belief, reading: Reading, a: Float[Array, " a"]) -> Readings:
+    """Rows of the readings by their derivative at `a`."""
+    if at.model.reads_pair:
+        return readings_along(at, belief, reading, a, line_at(at, belief, a))
+    e, (J,) = backwards(lambda a: at.read(belief, reading, a), a)
+    return -J, e - J @ a
+
+
+def motion_along(at: Context, a: Float[Array, " a"], line: Line) -> Move:
+    """The motion about the step that starts at `a`."""
+    d, w = at.split(a)
+    none = jnp.zeros((line.A.shape[0], 0), dtype=line.A.dtype)
+    return Move(line.x1, line.hint, line.A, line.B, none, -line.A @ d - line.B @ w)
 
 
 class Extended(AbstractRule):
@@ -127,11 +170,30 @@ class Extended(AbstractRule):
     def readings(self, at, belief, reading):
         a = belief.mean
         for _ in range(self.iterations - 1):
-            a = condition(belief.mean, belief.factor, *rows_at(at, belief, reading, a)).mean
-        return rows_at(at, belief, reading, a)
+            a = condition(belief.mean, belief.factor, *readings_at(at, belief, reading, a)).mean
+        return readings_at(at, belief, reading, a)
 
     def motion(self, at, belief):
-        return motion_at(at, belief, belief.mean)
+        return motion_along(at, belief.mean, line_at(at, belief, belief.mean))
+
+    def step(self, at, belief, reading, condition_on):
+        if not at.model.reads_pair:
+            return super().step(at, belief, reading, condition_on)
+
+        # The readings' rows and the motion come from derivatives of the same step, at the predicted and at the filtered
+        # mean: a loop compiles them once.
+        def round_(a: Array, _: None):
+            line = line_at(at, belief, a)
+            found = condition_on(*readings_along(at, belief, reading, a, line))
+            return found[0].mean, (a, line, found)
+
+        rounds = jax.lax.scan(round_, belief.mean, None, length=self.iterations + 1)[1]
+        found = jax.tree.map(lambda x: x[-2], rounds[2])
+        a, line = jax.tree.map(lambda x: x[-1], rounds[:2])
+        return found, motion_along(at, a, line)
+
+    def noises(self, model):
+        return model.noise_size
 
 
 class Unscented(AbstractRule):
@@ -142,14 +204,14 @@ class Unscented(AbstractRule):
     `centre`: further weight of the central point in covariances (beta of the scaled transform, 2 for a Gaussian).
     Weights that could make a covariance indefinite are not on offer: factors are kept throughout.
 
-    **Source:** Julier and Uhlmann (2004); Arasaratnam and Haykin (2009); as a linear model Garcia-Fernandez et al. (2015).
+    **Source:** Julier and Uhlmann (2004); Arasaratnam and Haykin (2009); as linear model Garcia-Fernandez (2015).
     """
 
     spread: float | None = eqx.field(static=True, default=None)
     centre: float = eqx.field(static=True, default=0.0)
 
     def readings(self, at, belief, reading):
-        mean, H, noise = self._regression(lambda a: at.read(belief, reading, a, None), belief.mean, belief.factor)
+        mean, H, noise = self._regression(lambda a: at.read(belief, reading, a), belief.mean, belief.factor)
         # what the regression leaves unexplained is noise of the readings: whiten by both together
         c = mean.shape[0]
         L = upper(jnp.concatenate([jnp.eye(c, dtype=mean.dtype), noise.T])).T
@@ -171,6 +233,9 @@ class Unscented(AbstractRule):
 
         average, G, E = self._regression(stepped, mean, factor)
         return Move(x1, hint, G[:, :n], G[:, n:], E, average - G @ mean)
+
+    def noises(self, model):
+        return model.noise_size + model.tangent_size + model.noise_size + 1
 
     def _regression(self, function, mean: Array, factor: Array) -> tuple[Array, Array, Array]:
         """(average, G, E): function(a) is about average + G (a - mean) + E v over a ~ N(mean, factor factor')."""

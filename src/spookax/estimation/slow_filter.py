@@ -26,8 +26,9 @@ import jax.numpy as jnp
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math import small
+from ..math.sqrt_gaussian import Conditioned
 from ..protocol import Noise, Samples
-from .recursive import Innovation, reading_of
+from .recursive import Innovation, innovation_of, reading_of
 from .rules import Reading
 from .slow import Joint, WithParameters
 from .slow_rules import Motion, News, Rows, SlowBelief, by_derivative, by_sigma_points, rows_of
@@ -147,15 +148,11 @@ class SlowFilter(eqx.Module):
         for _ in range(self.iterations - 1):
             news, _ = _news(belief, rows_of(self.model.model, belief, u, reading, noise, a, dz))
             a, dz = belief.mean + news.V_a @ news.nu, news.V_z @ news.nu
-        news, log_det = _news(belief, rows_of(self.model.model, belief, u, reading, noise, a, dz))
-        there = (reading.seen > 0).reshape(-1)
-        sd = jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1)
-        scale = jnp.where(there, reading.seen.reshape(-1) / sd, 1.0)
-        nis, count = jnp.sum(news.nu**2), jnp.sum(there).astype(a.dtype)
-        accepted = nis <= jnp.asarray(self.gate, dtype=nis.dtype)
-        constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * count
-        log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + log_det), 0.0)
-        innovation = Innovation(news.nu, count, nis, log_likelihood, accepted.astype(nis.dtype))
+        rows = rows_of(self.model.model, belief, u, reading, noise, a, dz)
+        news, log_det = _news(belief, rows)
+        post = Conditioned(belief.mean, belief.P_aa, news.nu, log_det)  # what was said, whatever is known after it
+        innovation = innovation_of(post, rows.y - rows.H_a @ belief.mean, reading, noise, self.gate)
+        accepted = innovation.accepted > 0
         news = jax.tree.map(lambda part: jnp.where(accepted, part, 0.0), news)
         after = SlowBelief(
             belief.x,

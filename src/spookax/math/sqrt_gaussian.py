@@ -8,10 +8,12 @@ Everything is plain array code with forward and reverse derivatives; batches by 
 in chapter 5.3 of it, square-root information smoothing in chapter 10.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from .._typing import Array, Float, Scalar
 from . import small
@@ -19,14 +21,32 @@ from . import small
 _UNROLLED = 4
 
 
-def upper(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
-    """Upper triangular R with R' R = M' M, by Householder reflections; what the rows of M say about n unknowns.
+def _fast_alone(plain: Callable[..., Array], fast: Callable[..., Array]) -> Callable[..., Array]:
+    """`fast` where a function is called for itself, `plain` in batches and for derivatives; both give the same.
 
-    A column that vanishes leaves a zero on the diagonal: the rank of M does not matter.
+    A LAPACK call takes a quarter of the time of a loop, but batches of such calls inside scans can hang on few cores.
     """
-    k, n = M.shape
-    if k < n:
-        M = jnp.concatenate([M, jnp.zeros((n - k, n), dtype=M.dtype)])
+    alone = custom_vmap(fast)
+
+    @alone.def_vmap
+    def _in_batches(size: int, batched: list[bool], *args: Array) -> tuple[Array, bool]:
+        axes = [0 if there else None for there in batched]
+        return jax.vmap(plain, axes, axis_size=size)(*args), True
+
+    @jax.custom_jvp
+    def function(*args: Array) -> Array:
+        return alone(*args)
+
+    @function.defjvp
+    def _derivative(primals, tangents):
+        return function(*primals), jax.jvp(plain, primals, tangents)[1]
+
+    return function
+
+
+def _reflected(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
+    """`upper` in plain array code, by Householder reflections."""
+    n = M.shape[1]
     rows = jnp.arange(M.shape[0])
 
     def reflect(j, M):
@@ -44,7 +64,32 @@ def upper(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
             M = reflect(j, M)
     else:
         M = jax.lax.fori_loop(0, n, reflect, M)
-    return jnp.triu(M[:n])
+    return _signed(jnp.triu(M[:n]))
+
+
+def _signed(R: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """With a diagonal that is not negative, so that all ways to R give the same."""
+    return jnp.where(jnp.diagonal(R) < 0, -1.0, 1.0)[:, None] * R
+
+
+_upper = _fast_alone(_reflected, lambda M: _signed(jnp.linalg.qr(M, mode="r")))
+_solve_upper = _fast_alone(small.solve_upper, lambda U, B: jax.scipy.linalg.solve_triangular(U, B))
+
+
+def upper(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
+    """Upper triangular R with R' R = M' M and no negative number on its diagonal; what rows say about n unknowns.
+
+    A column that vanishes leaves a zero on the diagonal: the rank of M does not matter.
+    """
+    k, n = M.shape
+    if k < n:
+        M = jnp.concatenate([M, jnp.zeros((n - k, n), dtype=M.dtype)])
+    return _reflected(M) if n <= _UNROLLED else _upper(M)
+
+
+def _solved(U: Float[Array, "n n"], B: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """X with U X = B for an upper triangular U."""
+    return small.solve_upper(U, B) if U.shape[0] <= _UNROLLED else _solve_upper(U, B)
 
 
 def lower(S: Float[Array, "n k"]) -> Float[Array, "n n"]:
@@ -113,18 +158,22 @@ class Affine(NamedTuple):
     y: Float[Array, " r"]
 
 
-def backward(step: Affine, after: Rows) -> Rows:
-    """What this step's readings and everything after them say about x, from what `after` says about x+.
+def spoken(step: Affine, after: Rows) -> Rows:
+    """What the readings of a step and everything after it say about (w, x), from what `after` says about x+."""
+    n, q = step.B.shape
+    from_after = jnp.column_stack([after.R @ step.B, after.R @ step.A, after.y - after.R @ step.c])
+    both = upper(jnp.concatenate([from_after, jnp.column_stack([step.J, step.H, step.y])]))
+    return Rows(both[: n + q, : n + q], both[: n + q, n + q])
 
-    The noise of the step is eliminated from its prior, the readings and the rows on x+ by one triangularisation.
+
+def backward(step: Affine, after: Rows) -> Rows:
+    """What the readings of a step and everything after it say about x: its noise is eliminated from its prior, the
+    readings and the rows on x+ by one triangularisation.
     """
     n, q = step.B.shape
-    eye, zero = jnp.eye(q, dtype=step.B.dtype), jnp.zeros((q, n + 1), dtype=step.B.dtype)
+    prior = jnp.column_stack([jnp.eye(q, dtype=step.B.dtype), jnp.zeros((q, n + 1), dtype=step.B.dtype)])
     from_after = jnp.column_stack([after.R @ step.B, after.R @ step.A, after.y - after.R @ step.c])
-    stacked = jnp.concatenate(
-        [jnp.column_stack([eye, zero]), from_after, jnp.column_stack([step.J, step.H, step.y])], axis=0
-    )
-    left = upper(stacked)[q : q + n, q:]
+    left = upper(jnp.concatenate([prior, from_after, jnp.column_stack([step.J, step.H, step.y])]))[q : q + n, q:]
     return Rows(left[:, :n], left[:, n])
 
 
@@ -135,8 +184,8 @@ def combine(mean: Float[Array, " n"], factor: Float[Array, "n k"], rows: Rows) -
     prior = jnp.column_stack([jnp.eye(k, dtype=mean.dtype), jnp.zeros(k, dtype=mean.dtype)])
     U = upper(jnp.concatenate([prior, seen]))[:k]
     # with x = mean + factor xi:  U xi = the last column, and the new factor is that of xi through the old one
-    xi = small.solve_upper(U[:, :k], U[:, k])
-    return mean + factor @ xi, small.solve_lower(U[:, :k].T, factor.T).T
+    V = _solved(U[:, :k], jnp.column_stack([U[:, k], jnp.eye(k, dtype=mean.dtype)]))
+    return mean + factor @ V[:, 0], factor @ V[:, 1:]
 
 
 def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Array, "c n"]:
@@ -148,4 +197,85 @@ def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Ar
     zero = jnp.zeros((n, cross.shape[0]), dtype=factor.dtype)
     system = jnp.column_stack([(scale[:, None] * factor).T, cross.T])
     U = upper(jnp.concatenate([system, jnp.column_stack([damping, zero])]))[:n]
-    return small.solve_upper(U[:, :n], U[:, n:]).T * scale
+    return _solved(U[:, :n], U[:, n:]).T * scale
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# all steps at once: segments of a chain, joined in any order
+
+
+class Segment(NamedTuple):
+    """A stretch of a chain: x_end = A x + b + U xi with xi ~ N(0, 1), given readings that say R x + n = y of x."""
+
+    A: Float[Array, "n n"]
+    b: Float[Array, " n"]
+    U: Float[Array, "n n"]
+    R: Float[Array, "n n"]
+    y: Float[Array, " n"]
+
+
+def _seen_through(
+    A: Array, b: Array, U: Float[Array, "n k"], G: Float[Array, "r k"], H: Float[Array, "r n"], y: Float[Array, " r"]
+) -> tuple[Array, Array, Float[Array, "n k"], Float[Array, "r n"], Float[Array, " r"]]:
+    """A, b and U of x_end = A x + b + U xi given readings G xi + H x + n = y, and what these say of x."""
+    k, n = U.shape[1], A.shape[1]
+    prior = jnp.column_stack([jnp.eye(k, dtype=U.dtype), jnp.zeros((k, n + 1), dtype=U.dtype)])
+    T = upper(jnp.concatenate([prior, jnp.column_stack([G, H, y])]))
+    V = T[:k, :k]
+    solved = _solved(V, jnp.concatenate([T[:k, k:], jnp.eye(k, dtype=U.dtype)], axis=1))
+    back = solved[:, : n + 1]  # xi = back[:, n] - back[:, :n] x + V^-1 n
+    rest = T[k : k + n, k:]
+    return A - U @ back[:, :n], b + U @ back[:, n], U @ solved[:, n + 1 :], rest[:, :n], rest[:, n]
+
+
+def segment(step: Affine) -> Segment:
+    """One step as a segment."""
+    A, b, U, R, y = _seen_through(step.A, step.c, step.B, step.J, step.H, step.y)
+    return Segment(A, b, lower(U), R, y)
+
+
+def joined(first: Segment, second: Segment) -> Segment:
+    """Two segments, one after the other; associative.
+
+    **Source:** Särkkä and García-Fernández (2021); in factors, Yaghoobi et al. (2022), derived anew for rows.
+    """
+    G, H, y = second.R @ first.U, second.R @ first.A, second.y - second.R @ first.b
+    A, b, U, R, y = _seen_through(first.A, first.b, first.U, G, H, y)
+    rows = upper(jnp.column_stack([jnp.concatenate([first.R, R]), jnp.concatenate([first.y, y])]))
+    n = A.shape[0]
+    U = lower(jnp.concatenate([second.A @ U, second.U], axis=1))
+    return Segment(second.A @ A, second.A @ b + second.b, U, rows[:n, :n], rows[:n, n])
+
+
+def _from_the_start(parts: Segment, count: int, *, to_the_end: bool = False) -> Segment:
+    """Every segment joined with all before it; `to_the_end`: with all after it.
+
+    In rounds of doubling length, all alike: more joins than an associative scan needs, but one of them to compile.
+    """
+    at = jnp.arange(count)
+
+    def round_(r: Array, parts: Segment) -> Segment:
+        other = at + 2**r if to_the_end else at - 2**r
+        there = (other >= 0) & (other < count)
+        others = jax.tree.map(lambda a: a[jnp.clip(other, 0, count - 1)], parts)
+        longer = jax.vmap(joined)(*((parts, others) if to_the_end else (others, parts)))
+        return jax.tree.map(lambda a, b: jnp.where(there.reshape(-1, *(1,) * (a.ndim - 1)), a, b), longer, parts)
+
+    return jax.lax.fori_loop(0, (count - 1).bit_length(), round_, parts)
+
+
+def smoothed_in_parallel(
+    steps: Affine, mean: Float[Array, " n"], factor: Float[Array, "n n"]
+) -> tuple[Float[Array, "steps_1 n"], Float[Array, "steps_1 n n"], Rows]:
+    """Predicted means and factors of the states at the start of every step and at the end, and what the readings from
+    there on say about them: the whole recording in a number of rounds that grows with the logarithm of its length.
+    """
+    n, count = mean.shape[0], steps.c.shape[0]
+    zero = jnp.zeros((n, n), dtype=mean.dtype)
+    start = Segment(zero, mean, factor, zero, jnp.zeros_like(mean))
+    parts = jax.vmap(segment)(steps)
+    chain = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, parts)
+    ahead = _from_the_start(chain, count + 1)
+    back = _from_the_start(parts, count, to_the_end=True)
+    rows = Rows(jnp.concatenate([back.R, zero[None]]), jnp.concatenate([back.y, jnp.zeros((1, n), dtype=mean.dtype)]))
+    return ahead.b, ahead.U, rows

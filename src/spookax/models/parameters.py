@@ -104,11 +104,14 @@ class ParameterMap:
 
     def prior_weight(self, weakest: float = 1e-3) -> np.ndarray:
         """1 / sd of the prior of every z; a weak default keeps the reduced matrix regular."""
-        weight: list[float] = []
-        for f in self.free:
-            scale = self._scale(f) if f.transform == "identity" else 1.0
-            weight += [scale / f.prior_sd if f.prior_sd else weakest] * f.size
-        return np.array(weight)
+        sd = [f.prior_sd for f in self.free for _ in range(f.size)]
+        return np.array([unit / s if s else weakest for unit, s in zip(self.prior_units(), sd, strict=True)])
+
+    def prior_units(self) -> np.ndarray:
+        """What one step of every z is in the units of a `prior_sd`."""
+        return np.array(
+            [self._scale(f) if f.transform == "identity" else 1.0 for f in self.free for _ in range(f.size)]
+        )
 
     def values(self, z: Float[Array, " p"]) -> Float[Array, " values"]:
         """Natural values (SI) of z, in the order of `paths`."""

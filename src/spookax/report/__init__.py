@@ -1,3 +1,4 @@
 """The report of an estimate: one HTML file that opens offline."""
 
 from .write import write_report as write_report
+from .write import write_tracking as write_tracking

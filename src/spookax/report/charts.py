@@ -44,6 +44,31 @@ def signal_chart(signal: Signal) -> Figure:
     return {"data": data, "layout": layout}
 
 
+def band_chart(title: str, unit_text: str, time: np.ndarray, value: np.ndarray, sd: np.ndarray) -> Figure:
+    """A state over time with a band of two standard deviations."""
+    layout = _layout(300) | {"hovermode": "x", "showlegend": False, "annotations": [_heading(title, 1)]}
+    layout["xaxis"] = _axis(title="time [s]", range=[float(time[0]), float(time[-1])])
+    layout["yaxis"] = _axis(title=unit_text)
+    edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    data = [
+        _curve(time, value - 2 * sd, 1, name="-2 sd", **edge),
+        _curve(time, value + 2 * sd, 1, name="+2 sd", fill="tonexty", fillcolor="rgba(0, 99, 166, 0.2)", **edge),
+        _curve(time, value, 1, name=title, mode="lines", line={"color": ESTIMATED, "width": 1.6}),
+    ]
+    return {"data": data, "layout": layout}
+
+
+def points_chart(title: str, time: np.ndarray, value: np.ndarray, levels: Sequence[float]) -> Figure:
+    """Points over time, and lines at some levels."""
+    layout = _layout(260) | {"hovermode": "closest", "showlegend": False, "annotations": [_heading(title, 1)]}
+    span = [float(time[0]), float(time[-1])] if len(time) else [0.0, 1.0]
+    layout["xaxis"], layout["yaxis"] = _axis(title="time [s]", range=span), _axis()
+    data = [_curve(time, value, 1, name=title, mode="markers", marker={"color": "#66707e", "size": 3})]
+    line = {"mode": "lines", "line": {"color": OPEN_LOOP, "width": 1.2}, "hoverinfo": "skip"}
+    data += [_curve(span, np.full(2, level), 1, name=f"{level:g}", **line) for level in levels]
+    return {"data": data, "layout": layout}
+
+
 def convergence_chart(steps: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Cost and damping over the iterations, on logarithmic axes.
 

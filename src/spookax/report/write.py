@@ -1,4 +1,4 @@
-"""Write the report of an estimate."""
+"""Write the report of an estimate, and the page of a filter."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from . import numbers
 from .charts import Figure, convergence_chart, correlation_chart, innovation_chart, signal_chart
 from .content import cautions, innovation_rows, normalised_innovations, parameter_rows, verdict
 from .signals import signals
+from .tracking import tracking_charts
 
 SETTINGS = {
     "form": "form of the estimator",
@@ -58,18 +59,10 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
     charts["convergence"] = convergence_chart(estimate.get("convergence") or [])
     charts["innovations"] = innovation_chart(normalised_innovations(by_run))
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("spookax.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    for text in (numbers.number, numbers.levels, numbers.percent, numbers.unit, numbers.with_sd):
-        environment.filters[text.__name__] = text
-    figures = {name: chart for name, chart in charts.items() if chart is not None}
     grade, sentence = verdict(str(estimate.get("status")))
-    return environment.get_template("report.html").render(
+    return _page(
+        "report.html",
+        charts,
         estimate=estimate,
         grade=grade,
         sentence=sentence,
@@ -82,9 +75,43 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         settings={name: estimate[key] for key, name in SETTINGS.items() if estimate.get(key) is not None},
         drawn=drawn,
         innovations=innovation_rows(by_run),
-        charts=figures,
-        figures=_script_json(figures),
-        plotly=markupsafe.Markup(get_plotlyjs()),
+    )
+
+
+def write_tracking(
+    folder: str | os.PathLike[str], tracking: Mapping[str, Any], states: Mapping[str, np.ndarray]
+) -> Path:
+    """Write `tracking.html`, the page of a recording that was filtered or smoothed, into a folder.
+
+    **Arguments:** the folder, made if there is none; the contents of `tracking.json` and of `states.npz`.
+
+    **Returns:** the file, which needs nothing else.
+    """
+    path = Path(folder) / "tracking.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    runs = tracking.get("runs") or {}
+    drawn = {run: tracking_charts(f"run-{i}", run, tracking, states) for i, run in enumerate(runs)}
+    charts = {name: chart for own in drawn.values() for name, (_, chart) in own.items()}
+    captions = {run: {name: caption for name, (caption, _) in own.items()} for run, own in drawn.items()}
+    page = _page("tracking.html", charts, tracking=tracking, runs=runs, drawn=captions)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _page(template: str, charts: Mapping[str, Figure | None], **contents: Any) -> str:
+    """A page from a template, with its charts."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("spookax.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    for text in (numbers.number, numbers.levels, numbers.percent, numbers.unit, numbers.with_sd):
+        environment.filters[text.__name__] = text
+    figures = {name: chart for name, chart in charts.items() if chart is not None}
+    return environment.get_template(template).render(
+        charts=figures, figures=_script_json(figures), plotly=markupsafe.Markup(get_plotlyjs()), **contents
     )
 
 

@@ -25,23 +25,30 @@ def pack_iterate(stage: int, fit: Fit) -> dict[str, np.ndarray]:
     return out
 
 
-def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, Iterate]:
-    """`(stage, factors on its process and sensor levels, iterate)`; a checkpoint of another study is refused."""
+def load_levels(path: Path, setup: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Shared parameters (z), process and sensor noise levels of an estimate of the same study."""
+    file, data = _load(path, "there is no estimate", "Give the folder that `spookax identify` wrote.")
+    z, process, sensor = data["z"], data["process"], data["sensor"]
+    if z.shape != setup.problem.z0.shape or sensor.shape != setup.sensor_sd.shape:
+        message = "the estimate belongs to another study (other parameters or sensors)"
+        raise FileError([FileProblem(str(file), 0, "", None, message, "Identify this study first.")])
+    return z, process, sensor
+
+
+def _load(path: Path, missing: str, cure: str) -> tuple[Path, dict[str, np.ndarray]]:
     file = path / "checkpoint.npz" if path.is_dir() else path
     if not file.is_file():
-        raise FileError(
-            [
-                FileProblem(
-                    str(file), 0, "", None, "there is no checkpoint to resume from", "Run without --resume first."
-                )
-            ]
-        )
+        raise FileError([FileProblem(str(file), 0, "", None, missing, cure)])
     try:
         with np.load(file) as stored:
-            data = {k: stored[k] for k in stored.files}
+            return file, {k: stored[k] for k in stored.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        text = "the checkpoint cannot be read"
-        raise FileError([FileProblem(str(file), 0, "", None, text, "Run without --resume.")]) from error
+        raise FileError([FileProblem(str(file), 0, "", None, "the checkpoint cannot be read", cure)]) from error
+
+
+def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, Iterate]:
+    """`(stage, factors on its process and sensor levels, iterate)`; a checkpoint of another study is refused."""
+    file, data = _load(path, "there is no checkpoint to resume from", "Run without --resume.")
     own, paths = [], []
     fits = data["z"].shape == setup.problem.z0.shape
     for i, (grid, _) in enumerate(zip(setup.grids, setup.problem.samples, strict=True)):

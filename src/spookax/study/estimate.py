@@ -42,12 +42,16 @@ class Estimate:
         """Write `estimate.json`, `states.npz`, `scene.yaml` and `checkpoint.npz`; returns the folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(_finite(self.to_json()), indent=2)
-        (folder / "estimate.json").write_text(text + "\n", encoding="utf-8")
+        (folder / "estimate.json").write_text(finite_json(self.to_json()), encoding="utf-8")
         np.savez_compressed(folder / "states.npz", **self.states)  # pyright: ignore[reportArgumentType]
         np.savez(folder / "checkpoint.npz", **self.checkpoint)  # pyright: ignore[reportArgumentType]
         write_scene(self.scene, folder / "scene.yaml")
         return folder
+
+
+def finite_json(content: Any) -> str:
+    """The text of a JSON file; numbers that are not finite are null."""
+    return json.dumps(_finite(content), indent=2) + "\n"
 
 
 def _finite(value: Any) -> Any:

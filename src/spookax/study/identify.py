@@ -105,8 +105,8 @@ def _estimate(solver: Solver) -> Estimate:
         },
         "convergence": [dataclasses.asdict(line) for line in solver.lines],
         "checks": {"gauge": gauges(shared, fit), "half_step": solver.half_step},
-        "versions": _versions(),
-        "hashes": _hashes(setup, study),
+        "versions": versions(),
+        "hashes": hashes_of(setup, study),
     }
     try:
         scene = with_numbers(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
@@ -148,7 +148,8 @@ def _sensor_levels(setup: Setup, fit: Fit) -> dict[str, list[float]]:
     return levels
 
 
-def _hashes(setup: Setup, study: Study) -> dict[str, str]:
+def hashes_of(setup: Setup, study: Study) -> dict[str, str]:
+    """SHA-256 of the files that a study was read from."""
     hashes = {r.path.name: r.sha256 for r in setup.recordings}
     for path in (Path(study.located.file), study.scene_path):
         if path.is_file():
@@ -156,6 +157,7 @@ def _hashes(setup: Setup, study: Study) -> dict[str, str]:
     return hashes
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of the packages that compute."""
     names = ("spookax", "jax", "jaxlib", "numpy", "equinox")
     return {"python": platform.python_version(), **{n: importlib.metadata.version(n) for n in names}}

@@ -199,6 +199,37 @@ class Estimator(Strict):
     )
 
 
+class Recursive(Strict):
+    """How `spookax filter` and `spookax smooth` go through the recordings."""
+
+    rule: Literal["extended", "unscented", "ensemble"] = Field(
+        default="extended", description="Linearised at the mean, at sigma points, or not at all"
+    )
+    iterations: Annotated[int, Field(strict=True, ge=1)] = Field(
+        default=1, description="Linearisations of the readings of a step (extended): above 1 the iterated filter"
+    )
+    members: Annotated[int, Field(strict=True, ge=2)] = Field(default=100, description="Members (ensemble)")
+    parameters: Literal["estimated", "held"] = Field(
+        default="estimated", description="Whether the study's parameters are states, too, or keep their start"
+    )
+    parameter_sd: Positive = Field(
+        default=0.5,
+        description="Standard deviation at the start of parameters without a `prior_sd` (log: relative; identity: "
+        "relative to the start)",
+    )
+    drift: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="Parameter -> how fast it may change, per root of a second, in the units of its `prior_sd`; "
+        "all others are constant",
+    )
+    initial_sd: Positive = Field(
+        default=0.1, description="Standard deviation of the first positions [rad or m]; of rates ten times as much"
+    )
+    gate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="Readings of a step that are less probable than this are not used"
+    )
+
+
 class Study(Strict):
     """A study file. Paths in it are relative to the folder it lies in."""
 
@@ -209,6 +240,7 @@ class Study(Strict):
         min_length=1, description="Path in the scene file -> what is known of this unknown"
     )
     estimator: Estimator = Field(default_factory=Estimator, description="Estimator and its settings")
+    recursive: Recursive = Field(default_factory=Recursive, description="Settings of `filter` and `smooth`")
 
     _located: Located | None = PrivateAttr(default=None)
 

@@ -104,17 +104,15 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         count = int(grid.step_of[-1]) + 2
         axis_names = setup.system.axis_names()
         states |= {f"{name}/sd/{n}": joint_sd[: count - 1, :, a] for a, n in enumerate(axis_names)}
-        position, rate, com = _read_at_start(model, z, jax.tree.map(lambda a: np.asarray(a)[:2], path.x))
-        states |= _poses(
-            name, grid.times[:count], jax.tree.map(lambda a, n=count: np.asarray(a)[:n], path.x), np.asarray(com)
-        )
+        position, rate, com = axis_readings(model, z, jax.tree.map(lambda a: np.asarray(a)[:2], path.x))
+        states |= poses(name, grid.times[:count], jax.tree.map(lambda a, n=count: np.asarray(a)[:n], path.x), com)
         own_value, own_sd = values_and_sd(setup.model.own, own, fit.own_covariance[i])
         runs[name] = {
             "file": recording.path.name,
             "sha256": recording.sha256,
             "samples": int(np.sum(np.asarray(samples.seen) > 0)),
             "duration": float(recording.time[-1] - recording.time[0]),
-            "initial": _initial(axis_names, np.asarray(position), np.asarray(rate), joint_sd[0]),
+            "initial": _initial(axis_names, position[0], rate[0], joint_sd[0]),
             "offsets": {
                 p.split(".")[1]: {"value": float(v), "sd": float(s)}
                 for p, v, s in zip(setup.model.own.paths, own_value, own_sd, strict=True)
@@ -124,7 +122,8 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
     return runs, states
 
 
-def _poses(name: str, time: np.ndarray, x: Any, com: np.ndarray) -> dict[str, np.ndarray]:
+def poses(name: str, time: np.ndarray, x: Any, com: np.ndarray) -> dict[str, np.ndarray]:
+    """States at the centres of mass, as `states.npz` holds them."""
     w, q = x.e[..., :1], x.e[..., 1:]
     c = np.broadcast_to(com, q.shape)
     turned = c + 2 * np.cross(q, np.cross(q, c) + w * c)
@@ -158,14 +157,25 @@ def axis_sd(model: Multibody, z: np.ndarray, path: Path, covariance: jax.Array) 
 
 
 @seldom_called
-def _read_at_start(model: Multibody, z: jax.Array, x: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Joint coordinates at t_0, rates there from the first two states, and centres of mass in the bodies' frames."""
+def _axis_readings(model: Multibody, z: jax.Array, x: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     p = model.prepare(z)
-    first, second = (model.engine_state(jax.tree.map(lambda a, k=k: a[k], x), p.com) for k in (0, 1))
-    kin = frames.kinematics(model.system, first.r, first.e, p.engine.geometry)
-    b = axes.rate_rows(model.system, kin)
-    rate = axes.rates(model.system, *b, (velocity(first) + velocity(second)) / 2)
-    return axes.coordinates(model.system, kin, first.near), rate, p.com
+
+    def one(x: Any, x1: Any) -> tuple[jax.Array, jax.Array]:
+        first, second = model.engine_state(x, p.com), model.engine_state(x1, p.com)
+        kin = frames.kinematics(model.system, first.r, first.e, p.engine.geometry)
+        b = axes.rate_rows(model.system, kin)
+        rate = axes.rates(model.system, *b, (velocity(first) + velocity(second)) / 2)
+        return axes.coordinates(model.system, kin, first.near), rate
+
+    return *jax.vmap(one)(before(x), after(x)), p.com
+
+
+def axis_readings(model: Multibody, z: np.ndarray, x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Joint coordinates (steps, axes) at the start of every step of states x_0 ... x_K, rates there as means of the
+    leap-frog velocities, and centres of mass in the bodies' frames.
+    """
+    position, rate, com = map(np.asarray, _axis_readings(model, z, x))
+    return position, rate, com
 
 
 def _initial(

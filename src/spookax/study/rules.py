@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, get_args
 
-from spookax.scene.explain import Finding, Loc
+from spookax.scene.explain import Finding, Loc, nearest
 from spookax.scene.fields import is_number
 
 Transform = Literal["log", "identity", "box", "inertia"]
@@ -61,6 +61,10 @@ def study_rules(data: Any) -> list[Finding]:
     if isinstance(noise.get("density"), dict) and bodies:
         message = "noise on bodies has one level"
         found.append(Finding(("estimator", "process_noise", "density"), None, message, "Write one number."))
+    for path in _mapping(_mapping(study.get("recursive")).get("drift")):
+        if path not in parameters:
+            message = f"'{path}' is not one of the study's parameters"
+            found.append(Finding(("recursive", "drift", path), None, message, nearest(path, parameters)))
     for key in ("friction_speed", "noise_scale"):
         stages = estimator.get(key)
         if isinstance(stages, list | tuple):
