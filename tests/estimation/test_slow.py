@@ -20,7 +20,7 @@ from spookax.estimation import (
     WithParameters,
     most_likely,
 )
-from spookax.models.neural_friction import FrictionMass, NeuralFriction, RungeKutta, Sticking
+from spookax.models.neural_friction import AbstractStepper, FrictionMass, NeuralFriction, RungeKutta, Sticking
 from spookax.protocol import Noise, Samples
 
 pytestmark = pytest.mark.timeout(300)
@@ -38,6 +38,13 @@ class TimedLinear(LinearModel):
 
     def duration(self, p):
         return jnp.asarray(H)
+
+
+class Euler(AbstractStepper):
+    """One stage: quick to compile."""
+
+    def __call__(self, law, p, x, a, mass, h):
+        return x + h * jnp.stack([x[1], a - law.level(p, jnp.abs(x[1])) * jnp.sign(x[1]) / mass])
 
 
 class Late(FrictionMass):
@@ -103,7 +110,7 @@ def test_structured_is_dense(rng, stepper, gate):
 
 
 def test_structured_is_dense_where_readings_depend_on_the_step_and_on_parameters(rng):
-    model = WithParameters(friction_model(kind=Late), LAW.size + 1, DRIFT)
+    model = WithParameters(friction_model(kind=Late, stepper=Euler()), LAW.size + 1, DRIFT)
     # with a narrow prior: in a wide one the parameters wander so far that rounding is amplified a millionfold
     samples, noise = friction_samples(rng, 300), Noise(jnp.asarray([0.5, 2.0]), jnp.full(2, SENSOR))
     samples = samples._replace(s=jnp.asarray(rng.uniform(size=(300, 1))))
@@ -115,7 +122,7 @@ def test_structured_is_dense_where_readings_depend_on_the_step_and_on_parameters
 
 
 def test_sample_by_sample_is_the_whole_recording(rng):
-    model = WithParameters(friction_model(), LAW.size, DRIFT)
+    model = WithParameters(friction_model(stepper=Euler()), LAW.size, DRIFT)
     samples, noise = friction_samples(rng, 5), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
     f = SlowFilter(model, noise)
     belief = start = f.init(Joint(np.zeros(2), LAW.draw(rng)), np.ones(LAW.size + 2))
@@ -131,7 +138,7 @@ def test_sample_by_sample_is_the_whole_recording(rng):
 
 
 def test_iterated_updates_are_those_of_the_iterated_rule(rng):
-    model = WithParameters(friction_model(kind=Late), LAW.size + 1, DRIFT)
+    model = WithParameters(friction_model(kind=Late, stepper=Euler()), LAW.size + 1, DRIFT)
     samples, noise = friction_samples(rng, 60), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
     samples = samples._replace(s=jnp.asarray(rng.uniform(size=(60, 1))))
     x0, sd = Joint(np.zeros(2), np.append(LAW.draw(rng), 0.1)), np.full(LAW.size + 3, 0.1)
@@ -203,7 +210,10 @@ def test_short_floats_with_a_wide_prior_stay_finite_and_symmetric(rng, filter_ki
 def test_smoothing_is_that_of_the_dense_filter(rng, pair):
     """Means of states and parameters; readings that the gate kept out say nothing backwards, too."""
     kind, size = (Late, LAW.size + 1) if pair else (FrictionMass, LAW.size)
-    model, noise = WithParameters(friction_model(kind=kind), size, DRIFT), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
+    model, noise = (
+        WithParameters(friction_model(kind=kind, stepper=Euler()), size, DRIFT),
+        Noise(jnp.asarray(1.0), jnp.full(2, SENSOR)),
+    )
     samples = friction_samples(rng, 60)
     if pair:
         samples = samples._replace(s=jnp.asarray(rng.uniform(size=(60, 1))))
@@ -221,7 +231,7 @@ def test_smoothing_is_that_of_the_dense_filter(rng, pair):
 def test_sigma_points_of_the_state_are_those_of_the_unscented_rule(rng):
     """Known parameters and no readings: predictions and their deviations are those of the dense filter."""
     law = NeuralFriction((1, 3, 1))
-    inner, noise = friction_model(law=law), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
+    inner, noise = friction_model(law=law, stepper=Euler()), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
     samples = friction_samples(rng, 40)._replace(seen=jnp.zeros((40, 1, 2)))
     z = law.draw(rng)
     slow = SlowFilter(WithParameters(inner, law.size), noise, spread=2.0)
