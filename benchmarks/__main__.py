@@ -38,6 +38,9 @@ LONG = {
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
+    "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
+    "hysteresis.batch": "the same experiments by the batch method (minutes)",
+    "hysteresis.bouc_wen": "elasto-slide elements on a Bouc-Wen oscillator's record (reads SPOOKAX_DATA)",
 }
 ALL = DEFAULT | PARTS | SWEEPS | LONG
 
