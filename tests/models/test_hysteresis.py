@@ -255,6 +255,22 @@ def test_the_batch_method_finds_the_stiffness():
 
 
 @pytest.mark.slow
+def test_the_batch_method_in_both_experiments():
+    """Thirty runs each: K within a hundredth in the mean, errors near what the elements can do without noise."""
+    for name, limit in (("A", 1.5), ("B", 1.5 * SETUP["least_squares"]["B_noise_free"])):
+        records, reach = draw(name, 0), np.array(SETUP["experiments"][name]["model_reach"])
+        model = ElastoSlide(np.full(len(reach), 0.2), reach, STEP, 1e-4, unknown=("stiffness",))
+        errors, K = [], []
+        for u, y, force in zip(records.u, records.y, records.force, strict=True):
+            z, simulated, result = fitted(model, u, y, 0.1, Settings(determinant=False), weight=float(name == "B") / 3)
+            assert result.result == ESTIMATE_RESULTS.successful
+            errors.append(100 * rms((simulated - force)[LEFT_OUT:]) / rms(force[LEFT_OUT:]))
+            K.append(np.exp(z[0]))
+        assert rms(np.array(errors)) < limit
+        assert name == "B" or abs(np.mean(K) / 0.33 - 1) < 0.01
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(VARIANTS)[1:])
 def test_variants(name):
     """The table of variants: the same order of sizes, within a tenth or 0.5 %."""
