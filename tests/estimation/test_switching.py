@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from estimation.linear_model import NOISE, LinearModel, Masses, recording
 
-from spookax.estimation import IMM, Coupled, Extended, Filter, merge, others
+from spookax.estimation import IMM, Coupled, Extended, Filter, Modes, merge, others
 from spookax.estimation.rules import Belief
 from spookax.math import rotation
 from spookax.protocol import AbstractModel, AbstractVectorModel, Noise, Samples
@@ -380,6 +380,21 @@ def test_a_mode_that_cannot_come_is_left(rng):
     close(back.probability[1:, 0], 1.0)
     for leaf in jax.tree.leaves((found.told.x, found.last.beliefs, back.x, back.sd)):
         assert np.all(np.isfinite(leaf))
+
+
+def test_a_mode_that_is_all_but_excluded_can_come_back(rng):
+    """Without any exchange between the modes, after a long time in the other one."""
+    samples, _, _ = switching_data(rng, 10)
+    imm = IMM(filters(), np.eye(2))
+    modes = imm.init(jnp.zeros(2), jnp.ones(2))
+    modes = Modes(modes.beliefs, jnp.array([0.0, -1e4]))
+    for k in range(3):
+        modes = imm.predict(modes, samples.u[k])
+        assert -700 < modes.log_probability[1] < -600
+    for _ in range(6):  # far from what the quiet mode expects
+        modes, told = imm.update(modes, samples.u[0], jnp.array([40.0, 60.0]))
+        modes = imm.predict(modes, samples.u[0])
+    close(told.probability, [0.0, 1.0])
 
 
 def test_what_is_refused():

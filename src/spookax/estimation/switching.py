@@ -32,6 +32,8 @@ from .recursive import Filter, _reading, standard_deviations
 from .rules import Belief, Context, Reading
 from .switching_smoother import Motion, Moved, SmoothedModes, Trail, smoothed
 
+_LEAST = 1e-290  # probability at which a mode that is all but excluded is held: it can come back
+
 
 class Told(NamedTuple):
     """What is believed after the readings of a step. Of coupled estimators every array has a leading axis of them."""
@@ -189,7 +191,7 @@ class IMM(AbstractSwitching):
             return jax.vmap(lambda s: f.model.observe(x, x1, here.p, s))(s)
 
         y = self.each(one, modes.beliefs)
-        best = heaviest(y, modes.log_probability)
+        best = heaviest(y, modes.probability)
         apart = jax.vmap(jax.vmap(self.model.difference), in_axes=(0, None))(y, best)
         return best + jnp.einsum("j,jmc->mc", modes.probability, apart)
 
@@ -215,7 +217,7 @@ class IMM(AbstractSwitching):
     def _told(self, modes: Modes, u: Array, reading: Reading, log_likelihood: Array) -> Told:
         model, n = self.model, self.model.tangent_size
         all_in = merge(model, modes.probability, modes.beliefs)
-        best = heaviest(modes.beliefs, modes.log_probability)
+        best = heaviest(modes.beliefs, modes.probability)
         return Told(
             all_in.x,
             standard_deviations(all_in.factor),
@@ -227,17 +229,20 @@ class IMM(AbstractSwitching):
 
     def mixed(self, modes: Modes) -> Modes:
         """The beliefs after the mode may have changed."""
-        joint = modes.log_probability[:, None] + jnp.log(jnp.asarray(self.transition))
-        total = jax.nn.logsumexp(joint, axis=0)
+        possible = jnp.isfinite(modes.log_probability)
+        mu = jnp.where(possible, jnp.maximum(modes.probability, _LEAST), 0.0)
+        joint = mu[:, None] * jnp.asarray(self.transition)
+        total = jnp.sum(joint, axis=0)
+        reached = total > 0
+        log_total = jnp.where(reached, jnp.log(jnp.where(reached, total, 1.0)), -jnp.inf)
         if not self.mixing:
-            return Modes(modes.beliefs, total)
-        possible = jnp.isfinite(total)
-        weights = jnp.where(possible, jnp.exp(joint - jnp.where(possible, total, 0.0)), 1.0 / self.count)
+            return Modes(modes.beliefs, log_total)
+        weights = jnp.where(reached, joint / jnp.where(reached, total, 1.0), 1.0 / self.count)
         beliefs = jax.vmap(lambda w: merge(self.model, w, modes.beliefs), in_axes=1)(weights)
         m = modes.beliefs.mean.shape[-1] - beliefs.mean.shape[-1]
         if m:  # beliefs that go on with the noise of their step, which has its prior here
             beliefs = jax.vmap(lambda b: _with_noise(b, m))(beliefs)
-        return Modes(beliefs, total)
+        return Modes(beliefs, log_total)
 
     def predicted(self, modes: Modes, u: Array) -> tuple[Modes, Moved]:
         def one(f: Filter, belief: Belief) -> tuple[Belief, Motion]:
