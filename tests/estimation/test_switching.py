@@ -392,9 +392,8 @@ def test_a_mode_that_is_all_but_excluded_can_come_back(rng):
         modes = imm.predict(modes, samples.u[k])
         assert -700 < modes.log_probability[1] < -600
     for _ in range(6):  # far from what the quiet mode expects
-        modes, told = imm.update(modes, samples.u[0], jnp.array([40.0, 60.0]))
-        modes = imm.predict(modes, samples.u[0])
-    close(told.probability, [0.0, 1.0])
+        modes = imm.predict(imm.update(modes, samples.u[0], jnp.array([40.0, 60.0]))[0], samples.u[0])
+    close(modes.probability, [0.0, 1.0])
 
 
 def test_what_is_refused():

@@ -26,6 +26,7 @@ from benchmarks.hysteresis_setup import (
 )
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import LeastSquares, Settings
+from spookax.estimation.recording import first_state
 from spookax.models import Blocks, ElastoSlide
 from spookax.models.hysteresis import recording
 from spookax.protocol import Noise
@@ -182,6 +183,14 @@ def test_batch_is_dense_least_squares():
     np.testing.assert_allclose(force, phi @ wanted, atol=1e-6)
     spread = np.linalg.inv(phi.T @ phi) * 0.1**2 / np.outer(wanted, wanted)
     np.testing.assert_allclose(found.covariance, spread, rtol=1e-3, atol=1e-3 * np.max(spread))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_first_places_of_the_blocks_have_a_prior(count):
+    """Whatever their number, odd ones among them."""
+    model = ElastoSlide(np.ones(count), np.ones(count), STEP)
+    _, P0, _ = first_state(model, jnp.zeros(0), Blocks(jnp.zeros(count), jnp.zeros(())), jnp.asarray(0.5))
+    close(P0, np.diag([0.25] * (count // 2) + [25.0] * (count - count // 2)))
 
 
 def test_recursive_least_squares_is_weighted_least_squares(rng):

@@ -28,7 +28,7 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Int
 from ..protocol import AbstractModel, Samples
 from .merging import Modes, at, heaviest, merge
-from .recursive import Filter, _reading, standard_deviations
+from .recursive import Filter, reading_of, standard_deviations
 from .rules import Belief, Context, Reading
 from .switching_smoother import Motion, Moved, SmoothedModes, Trail, smoothed
 
@@ -90,7 +90,7 @@ class AbstractSwitching(eqx.Module):
         s: AnyArray | None = None,
     ) -> tuple[Modes, Told]:
         """The beliefs given the readings of a step, as `Filter.update` takes them; one compiled call."""
-        return _update(self, modes, jnp.asarray(u), _reading(y, seen, s, modes.log_probability.dtype))
+        return _update(self, modes, jnp.asarray(u), reading_of(y, seen, s, modes.log_probability.dtype))
 
     def predict(self, modes: Modes, u: AnyArray) -> Modes:
         """The beliefs at the end of the step; one compiled call."""
