@@ -62,6 +62,7 @@ def _bank() -> list[Row]:
                     rows.append(row(name, "30 runs, compile", clock.take(), "s"))
                 times = timed(lambda start=start, e=estimator: e.run(*start, many=True).told.fitted, budget=6.0)
                 rows.append(row(name, "30 runs", times.best, "s", median=times.median))
+                rows.append(row(name, "30 runs, processor time", times.processor, "s"))
             all_scores.append(scores(name, records, estimator.run(*start, many=True)))
         table = np.array([[s.mean_error, s.single_error, s.stiffness[0], s.regime_error] for s in all_scores])
         for i, quantity in enumerate(("mean force error", "single-run force error", "K", "regime error")):
