@@ -61,8 +61,7 @@ def _reflected(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
 
     if n == 1:  # a length: nothing is left to reflect
         square = jnp.sum(M * M)
-        length = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
-        return jnp.where(M[0, 0] < 0, length, -length)[None, None]
+        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)[None, None]
     if n <= _UNROLLED:
         for j in range(n):
             M = reflect(j, M)
