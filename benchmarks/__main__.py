@@ -40,6 +40,9 @@ LONG = {
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
+    "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
+    "hysteresis.batch": "the same experiments by the batch method (minutes)",
+    "hysteresis.bouc_wen": "elasto-slide elements on a Bouc-Wen oscillator's record (reads SPOOKAX_DATA)",
 }
 ALL = DEFAULT | PARTS | SWEEPS | LONG
 

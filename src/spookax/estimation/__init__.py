@@ -1,5 +1,7 @@
 """Estimators over the protocol: linearisation, sweeps, Levenberg-Marquardt."""
 
+from .coupled import Coupled as Coupled
+from .coupled import others as others
 from .dual import DualFilter as DualFilter
 from .ensemble import EnsembleFilter as EnsembleFilter
 from .innovations import InnovationTests as InnovationTests
@@ -10,6 +12,8 @@ from .likelihood import MostLikely as MostLikely
 from .likelihood import most_likely as most_likely
 from .linearise import Linearised as Linearised
 from .linearise import linearise as linearise
+from .merging import Modes as Modes
+from .merging import merge as merge
 from .problem import Fit as Fit
 from .problem import Problem as Problem
 from .problem import Settings as Settings
@@ -18,6 +22,8 @@ from .recursive import Filter as Filter
 from .recursive import Innovation as Innovation
 from .recursive import Recursion as Recursion
 from .recursive import Smoothed as Smoothed
+from .recursive_least_squares import Coefficients as Coefficients
+from .recursive_least_squares import LeastSquares as LeastSquares
 from .rules import AbstractRule as AbstractRule
 from .rules import Belief as Belief
 from .rules import Extended as Extended
@@ -36,6 +42,11 @@ from .smoothing import smooth_iterated as smooth_iterated
 from .sweeps import Filtered as Filtered
 from .sweeps import adjoint_smoother as adjoint_smoother
 from .sweeps import covariance_filter as covariance_filter
+from .switching import IMM as IMM
+from .switching import AbstractSwitching as AbstractSwitching
+from .switching import Switching as Switching
+from .switching import Told as Told
+from .switching_smoother import SmoothedModes as SmoothedModes
 from .tuning import Tuned as Tuned
 from .tuning import tune as tune
 from .uncertainty import Uncertainty as Uncertainty

@@ -37,7 +37,7 @@ def first_state(model: AbstractModel, z: Array, x0: Any, sd: Array) -> tuple[Any
 
     jac, x = jax.jacfwd(placed, has_aux=True)(jnp.zeros(n + z.shape[0], dtype=z.dtype))
     T, Y0 = jac[:, :n], jac[:, n:]
-    scale = jnp.concatenate([jnp.ones(n // 2), jnp.full(n // 2, 10.0)])
+    scale = jnp.concatenate([jnp.ones(n // 2), jnp.full(n - n // 2, 10.0)])
     half = T * (sd * scale)
     return x, half @ half.T, Y0
 

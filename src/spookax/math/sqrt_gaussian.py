@@ -59,6 +59,9 @@ def _reflected(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
         scale = jnp.where(there, 1.0 / jnp.where(there, length * (length + jnp.abs(pivot)), 1.0), 0.0)
         return M - v[:, None] * (scale * (v @ M))[None, :]
 
+    if n == 1:  # a length: nothing is left to reflect
+        square = jnp.sum(M * M)
+        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)[None, None]
     if n <= _UNROLLED:
         for j in range(n):
             M = reflect(j, M)
@@ -186,6 +189,23 @@ def combine(mean: Float[Array, " n"], factor: Float[Array, "n k"], rows: Rows) -
     # with x = mean + factor xi:  U xi = the last column, and the new factor is that of xi through the old one
     V = _solved(U[:, :k], jnp.column_stack([U[:, k], jnp.eye(k, dtype=mean.dtype)]))
     return mean + factor @ V[:, 0], factor @ V[:, 1:]
+
+
+def merged(
+    weights: Float[Array, " c"], means: Float[Array, "c n"], factors: Float[Array, "c n k"]
+) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+    """Mean and factor of a mixture of c Gaussians; weights sum to one, any of them may be zero.
+
+    The covariance is that of the components and that of their means: all columns side by side, triangularised.
+    """
+    mean = weights @ means
+    there = weights > 0
+    if mean.shape[0] == 1:  # a sum of squares needs no columns
+        square = weights @ (jnp.sum(factors**2, axis=(1, 2)) + (means[:, 0] - mean) ** 2)
+        return mean, jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)[None, None]
+    root = jnp.where(there, jnp.sqrt(jnp.where(there, weights, 1.0)), 0.0)
+    inside = jnp.moveaxis(root[:, None, None] * factors, 0, 1).reshape(mean.shape[0], -1)
+    return mean, lower(jnp.concatenate([inside, (root[:, None] * (means - mean)).T], axis=1))
 
 
 def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Array, "c n"]:

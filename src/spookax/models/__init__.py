@@ -1,5 +1,8 @@
 """Members of the estimators' protocol."""
 
+from .hysteresis import Blocks as Blocks
+from .hysteresis import ElastoSlide as ElastoSlide
+from .hysteresis import Elements as Elements
 from .multibody import BodyState as BodyState
 from .multibody import Multibody as Multibody
 from .multibody import ProcessNoise as ProcessNoise
