@@ -1,7 +1,8 @@
 """Filters and smoothers beside dynamax and filterpy: the same linear models and readings, times per sample.
 
-A chain of masses between walls, forces that nobody knows of on every mass, some positions read. The package and
-dynamax's extended filter differentiate the model; dynamax's linear filter and filterpy are given its matrices.
+A chain of masses between walls, forces that nobody knows of on every mass, some positions read: the package and
+dynamax's extended filter differentiate the model; dynamax's linear filter and filterpy are given its matrices. And a
+mass with learned friction, 103 weights behind two states, which all have to differentiate.
 """
 
 import dataclasses
@@ -85,7 +86,7 @@ class Measured(NamedTuple):
     """Filter, filter and smoother, and the filtered means of what the former returns."""
 
     forward: Callable[[], Any]
-    both: Callable[[], Any]
+    both: Callable[[], Any] | None
     means: Callable[[Any], np.ndarray]
 
 
@@ -158,33 +159,91 @@ def filterpy(p: Problem) -> Measured:
     return Measured(forward, both, lambda r: r[0])
 
 
+def learned(name: str) -> Measured:
+    """A mass with learned friction: two states and 103 slow weights, the settings of its published filter."""
+    from . import learned_friction as of
+
+    case = of.Case(**of.SOURCE)
+    data, start, sd = of.friction_data(0), *of.start_of(case, 0)
+    f, samples = of.filter_of(case), of.samples_of(case, data, STEPS)
+    if name == "spookax":
+        belief = f.init(start, sd)
+        return Measured(
+            lambda: f.run(belief, samples),
+            lambda: f.smooth(f.run(belief, samples, trail=True)),
+            lambda r: np.concatenate([r.x.x, r.x.z], axis=1),
+        )
+    model, noise = of.model_of(case), f.noise
+    Q = np.diag(np.append(np.full(2, case.process), np.full(sd.size - 2, case.walk)))
+    R, C = case.sensor**2 * np.eye(2), np.eye(2, sd.size)
+    m0, y = np.append(np.asarray(start.x), np.asarray(start.z)), data.y[:STEPS]
+
+    def step(x: jax.Array, u: jax.Array) -> jax.Array:
+        ahead = model.step(x[:2], model.prepare(x[2:]), u, jnp.zeros(2), noise, jnp.zeros(0))[0]
+        return jnp.concatenate([ahead, jnp.exp(-1e-4 * of.STEP) * x[2:]])
+
+    if name == "dynamax extended":
+        from dynamax import nonlinear_gaussian_ssm as peer  # pyright: ignore[reportMissingImports]
+
+        params = peer.ParamsNLGSSM(
+            jnp.asarray(m0), jnp.diag(jnp.asarray(sd**2)), step, jnp.asarray(Q), lambda x, u: x[:2], jnp.asarray(R)
+        )
+        forward = jax.jit(lambda: peer.extended_kalman_filter(params, jnp.asarray(y), inputs=samples.u))
+        both = jax.jit(lambda: peer.extended_kalman_smoother(params, jnp.asarray(y), inputs=samples.u))
+        return Measured(forward, both, lambda r: np.asarray(r.filtered_means))
+    from filterpy.kalman import ExtendedKalmanFilter  # pyright: ignore[reportMissingImports]
+
+    line, inputs = jax.jit(lambda x, u: (step(x, u), jax.jacrev(step)(x, u))), np.asarray(samples.u)
+
+    def loop() -> np.ndarray:
+        kf = ExtendedKalmanFilter(dim_x=sd.size, dim_z=2)
+        kf.x, kf.P, kf.Q, kf.R = m0, np.diag(sd**2), Q, R
+        means = []
+        for u, reading in zip(inputs, y, strict=True):
+            kf.update(reading, lambda x: C, lambda x: x[:2])
+            means.append(kf.x)
+            x, kf.F = map(np.asarray, line(kf.x, u))
+            kf.P, kf.x = kf.F @ kf.P @ kf.F.T + kf.Q, x
+        return np.array(means)
+
+    return Measured(loop, None, lambda r: r)
+
+
 PEERS = {"dynamax linear": ("dynamax", dynamax_linear), "dynamax extended": ("dynamax", dynamax_extended)}
 PEERS |= {"filterpy": ("filterpy", filterpy)}
 
 
 def run() -> list[Row]:
     """Times per sample [us] with their ratios to ours, compile times, and the largest difference of the means."""
+    there = {name: make for name, (module, make) in PEERS.items() if importlib.util.find_spec(module)}
     rows: list[Row] = []
     for n in CHAINS:
-        p, case = problem(n), f"n = {n}"
-        found = {"spookax": ours(p)}
-        found |= {name: make(p) for name, (module, make) in PEERS.items() if importlib.util.find_spec(module)}
+        p = problem(n)
+        rows += _beside(f"n = {n}", {"spookax": ours(p)} | {name: make(p) for name, make in there.items()})
+    names = ["spookax", *(name for name in there if name != "dynamax linear")]
+    return rows + _beside("n = 105, 103 slow", {name: learned(name) for name in names})
+
+
+def _beside(case: str, found: dict[str, Measured]) -> list[Row]:
+    rows: list[Row] = []
+    for what in ("update", "smoothed sample"):
         best: dict[str, float] = {}
-        for what in ("update", "smoothed sample"):
-            for name, measured in found.items():
-                call = measured.forward if what == "update" else measured.both
-                began = time.perf_counter()
-                jax.block_until_ready(call())
-                first = time.perf_counter() - began
-                times = timed(call, budget=2.0, least=3 if name != "filterpy" else 1)
-                best[name] = times.best / STEPS * 1e6
-                over = None if name == "spookax" else best[name]
-                line = row(case, f"{what}, {name}", best[name], "us", median=times.median / STEPS * 1e6)
-                rows.append(line | ({"ratio": best["spookax"] / over, "to": "ours over this"} if over else {}))
-                if name != "filterpy":
-                    rows.append(row(case, f"compile, {what}, {name}", first - times.best, "s"))
-        means = {name: measured.means(measured.forward()) for name, measured in found.items()}
-        for name in list(found)[1:]:
-            apart = float(np.abs(means[name] - means["spookax"]).max())
-            rows.append(row(case, f"largest difference, {name}", apart, "m"))
+        for name, measured in found.items():
+            call = measured.forward if what == "update" else measured.both
+            if call is None:
+                continue
+            began = time.perf_counter()
+            jax.block_until_ready(call())
+            first = time.perf_counter() - began
+            times = timed(call, budget=2.0, least=3 if name != "filterpy" else 1)
+            best[name] = times.best / STEPS * 1e6
+            over = None if name == "spookax" else best[name]
+            line = row(case, f"{what}, {name}", best[name], "us", median=times.median / STEPS * 1e6)
+            rows.append(line | ({"ratio": best["spookax"] / over, "to": "ours over this"} if over else {}))
+            if name != "filterpy":
+                rows.append(row(case, f"compile, {what}, {name}", first - times.best, "s"))
+    means = {name: measured.means(measured.forward()) for name, measured in found.items()}
+    for name in list(found)[1:]:
+        apart = float(np.abs(means[name] - means["spookax"]).max())
+        rows.append(row(case, f"largest difference, {name}", apart, ""))
     return rows
