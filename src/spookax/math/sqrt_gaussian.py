@@ -79,6 +79,11 @@ _upper = _fast_alone(_reflected, lambda M: _signed(jnp.linalg.qr(M, mode="r")))
 _solve_upper = _fast_alone(small.solve_upper, lambda U, B: jax.scipy.linalg.solve_triangular(U, B))
 
 
+_solve_transposed = _fast_alone(
+    lambda U, B: small.solve_lower(U.T, B), lambda U, B: jax.scipy.linalg.solve_triangular(U, B, trans=1)
+)
+
+
 def upper(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
     """Upper triangular R with R' R = M' M and no negative number on its diagonal; what rows say about n unknowns.
 
@@ -93,6 +98,11 @@ def upper(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
 def _solved(U: Float[Array, "n n"], B: Float[Array, "n m"]) -> Float[Array, "n m"]:
     """X with U X = B for an upper triangular U."""
     return small.solve_upper(U, B) if U.shape[0] <= _UNROLLED else _solve_upper(U, B)
+
+
+def _solved_transposed(U: Float[Array, "n n"], B: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """X with U' X = B for an upper triangular U."""
+    return small.solve_lower(U.T, B) if U.shape[0] <= _UNROLLED else _solve_transposed(U, B)
 
 
 def lower(S: Float[Array, "n k"]) -> Float[Array, "n n"]:
@@ -175,7 +185,8 @@ def backward(step: Affine, after: Rows) -> Rows:
     """
     n, q = step.B.shape
     prior = jnp.column_stack([jnp.eye(q, dtype=step.B.dtype), jnp.zeros((q, n + 1), dtype=step.B.dtype)])
-    from_after = jnp.column_stack([after.R @ step.B, after.R @ step.A, after.y - after.R @ step.c])
+    from_after = after.R @ jnp.column_stack([step.B, step.A, -step.c])
+    from_after = from_after.at[:, -1].add(after.y)
     left = upper(jnp.concatenate([prior, from_after, jnp.column_stack([step.J, step.H, step.y])]))[q : q + n, q:]
     return Rows(left[:, :n], left[:, n])
 
@@ -187,8 +198,8 @@ def combine(mean: Float[Array, " n"], factor: Float[Array, "n k"], rows: Rows) -
     prior = jnp.column_stack([jnp.eye(k, dtype=mean.dtype), jnp.zeros(k, dtype=mean.dtype)])
     U = upper(jnp.concatenate([prior, seen]))[:k]
     # with x = mean + factor xi:  U xi = the last column, and the new factor is that of xi through the old one
-    V = _solved(U[:, :k], jnp.column_stack([U[:, k], jnp.eye(k, dtype=mean.dtype)]))
-    return mean + factor @ V[:, 0], factor @ V[:, 1:]
+    smoothed = _solved_transposed(U[:, :k], factor.T).T
+    return mean + smoothed @ U[:, k], smoothed
 
 
 def merged(
