@@ -13,7 +13,7 @@ NUM_STEPS = 200
 CHANGE = 1e-6  # of every number in the differences, relative
 SYSTEM, PARAMS = furuta(
     shoulder={"coulomb": 0.05, "viscous": 2e-3},
-    elbow={"coulomb": 0.004, "viscous": 5e-4, "stribeck": {"excess": 1e-3, "speed": 0.5}},
+    elbow={"coulomb": 0.004, "viscous": 5e-4, "stribeck": {"excess": 2e-3, "speed": 0.5}},
 )
 PATHS = (
     "joints.shoulder.friction.viscous",

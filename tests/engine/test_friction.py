@@ -67,10 +67,13 @@ def test_a_coulomb_oscillator_stops_where_it_must(h, error):
     assert np.abs(x[last + 1 :] + 0.02).max() < error
 
 
-@pytest.mark.parametrize(("h", "error"), [(0.01, 3.1e-4), (0.005, 4.4e-5), (0.0025, 3e-6)])
-def test_a_friction_pendulum_stops_at_its_angle(h, error):
+@pytest.mark.parametrize("h", [0.01, 0.005, 0.0025])
+def test_a_friction_pendulum_stops_at_its_angle(h):
     """I = 1/3 kg m^2 about the pivot, m g a = 4.905 N m, 0.5 N m, released at 1 rad: by integration between the
-    reversals, in closed form for the energy, it stops at 0.0746508 rad after 4.1847010 s, and never moves again."""
+    reversals, in closed form for the energy, it stops at 0.0746508 rad after 4.1847010 s, and never moves again.
+
+    A step in which the motion reverses has friction on one side only: it may end (h^2/2) 2 f / I off, where in the step
+    the reversal falls says by how much."""
     system, params = bench(
         h,
         gravity=(0, 0, -9.81),
@@ -82,7 +85,7 @@ def test_a_friction_pendulum_stops_at_its_angle(h, error):
     angle, rate = trajectory.joint("hinge")
     last = np.flatnonzero(np.abs(rate) > 1e-7)[-1]
     assert abs(trajectory.time[last] - 4.1847010) < 2 * h
-    assert np.abs(angle[last + 1 :] - 0.0746508).max() < error
+    assert np.abs(angle[last + 1 :] - 0.0746508).max() < h**2 * 0.5 * 3
 
 
 def test_stribeck_friction_breaks_away_late_and_then_drops():

@@ -55,17 +55,19 @@ def gaps(h):
     return np.asarray(errors(SYSTEM, params, states))[:steps], t, steps
 
 
-def test_the_gap_stays_small_and_is_second_order():
-    """A crank at 30 rad/s turns over in 2 s. Where a body is forced along a curve with half the acceleration c, Spook
-    leaves a gap of c h^2 (1 + gamma) / (4 gamma) = 2.5 c h^2 at two steps of relaxation; here c = r w^2 / 2 at most."""
+def test_the_gap_stays_small_and_is_third_order():
+    """A crank at 30 rad/s turns over in 2 s. Where a body is forced along a curve with half the acceleration c, rows
+    for G v leave a gap of c h^2 (1 + gamma) / (4 gamma) = 2.5 c h^2 at two steps of relaxation, with c = r w^2 / 2 at
+    most here; rows for the mean rate leave a small part of it, of order three and, from what keeps loops regular, four.
+    """
     h = 2e-3
     coarse, trajectory, steps = gaps(h)
     crank, _, _, rocker = trajectory.position[:steps].T
     assert np.ptp(crank) > 2 * np.pi, "it turns over"
-    assert coarse.max() < 2.5 * CRANK * np.abs(trajectory.rate[:, 0]).max() ** 2 / 2 * h**2
+    assert coarse.max() < 0.1 * 2.5 * CRANK * np.abs(trajectory.rate[:, 0]).max() ** 2 / 2 * h**2
     assert np.abs(distance_of_pins(crank, rocker) - COUPLER).max() < 4 * coarse.max(), "the angles fit the links"
     fine, _, _ = gaps(h / 2)
-    assert 3.5 < coarse.max() / fine.max() < 4.5
+    assert coarse.max() / fine.max() > 7
 
 
 NUMBERS = ("joints.elbow.at.x", "joints.wrist.at.x", "bodies.rocker.mass", "joints.drive.friction.viscous")

@@ -3,13 +3,15 @@
 Unknowns: body velocities v+ (6 each), joint impulses lam, and x of the rows with bounds, with impulse F x:
 
     D v+ + sum_axes kappa b^T (b v+) - G^T lam - b^T F x + p = 0       balance of impulses
-    G v+ + Sigma lam + a = 0                                          joints and user rows
+    G_ahead v+ + Sigma lam + a = 0                                    joints and user rows
     dry friction, stops, motors with a largest force: `boxes`
 
 kappa = h c + J_r + h^2 k / 4 collects what is linear and implicit on an axis: viscous friction, rotor inertia and
 the Spook form of a spring, with the row's own impulse eliminated (same equations as separate rows, no division by a
 coefficient that may be zero). Friction impulses are scaled by their bound F = h f, so that the bounds are constants
 and F = 0 needs no special case.
+
+Rows that bind positions are linearised where the step will end, forces act where it begins: see `_ahead`.
 
 Source: Marklund, Servin, Larson (2025), eqs. (2.8)-(2.11), (2.17)-(2.19), (2.25)-(2.26), with +h(f + f_g).
 """
@@ -59,7 +61,8 @@ class Rows(eqx.Module):
     kappa: Float[Array, " axes"]
     b_A: Float[Array, "axes 6"]
     b_B: Float[Array, "axes 6"]
-    G: Float[Array, "edges rows 6"]  # Jacobian of every (node, body) of `System.edges`
+    G: Float[Array, "edges rows 6"]  # Jacobian of every (node, body) of `System.edges`, along which forces act
+    G_ahead: Float[Array, "edges rows 6"]  # that of the rows: of holonomic ones a step ahead
     sigma: Float[Array, "nodes rows"]
     a: Float[Array, "nodes rows"]
     box: Box
@@ -264,7 +267,8 @@ def assemble(
     v = velocity(state)
 
     b_A, b_B, rate, position = axis_motion(system, kin, state.near, v)
-    gap, _, G = violations(system, params, kin, (b_A, b_B), position, state.time)
+    here = violations(system, params, kin, (b_A, b_B), position, state.time)
+    gap, _, G = here
     sigma, gamma = prepared.sigma, prepared.gamma
     others = len(system.node_rows) - len(system.joints)
     if others:
@@ -272,12 +276,17 @@ def assemble(
         relaxation = jnp.concatenate([params.coupling_relaxation, params.row_relaxation])
         mobility = jnp.where(system.filled[-others:], compliance[:, None] * _mobility(system, prepared, G, others), 1.0)
         sigma, gamma = jnp.concatenate([sigma, mobility]), jnp.concatenate([gamma, 1 / (1 + 4 * relaxation)])
-    a = gap
+    a, G_ahead = gap, G
     if system.edges:
-        speed = sums(matvec(G, take(v, [body for _, body in system.edges])), system.edges_of_node)
-        a = gamma[:, None] * (4 / h * gap - speed)
+        slope, G_ahead = _ahead(system, prepared, state, here, position + h * rate)
+        speed = node_rates(system, G, v)
+        a = gamma[:, None] * (4 / h * gap - (2 * speed - slope)) + slope - node_rates(system, G_ahead, v)
         if not np.all(system.holonomic):
             a = jnp.where(system.holonomic, a, _slip_ahead(system, prepared, state) - speed)
+        if np.any(system.in_loops):
+            # where a loop passes a pose with dependent rows, G_ahead may have another sign than G: see docs/engine.md
+            turned = _mobility(system, prepared, G_ahead - G, len(system.node_rows))
+            sigma = sigma + jnp.where(system.in_loops[:, None] & system.filled, turned / 4, 0.0)
 
     free, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, prepared.J, h)
     D = mass_matrix(params, block)
@@ -294,21 +303,53 @@ def assemble(
             push = push - params.armature * _bend(system, prepared, state)
         kick = kick + scatter(system, b_A, b_B, push)
     box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position)
-    return Rows(D, -(kick + impulse), prepared.kappa, b_A, b_B, G, sigma, a, box, position)
+    return Rows(D, -(kick + impulse), prepared.kappa, b_A, b_B, G, G_ahead, sigma, a, box, position)
+
+
+def _ahead(
+    system: System, prepared: Prepared, state: State, here: Violations, near: Float[Array, " axes"]
+) -> tuple[Float[Array, "nodes rows"], Float[Array, "edges rows 6"]]:
+    """How fast every violation changes, on average, over a step with the present velocities; its Jacobian at the end.
+
+    With g at q_k and g' a step of v_k ahead, (g' - g) / h + G' (v+ - v_k) is the mean rate of g over the coming step
+    but for (h / 2) d2g[v+ - v_k, v+ - v_k]: a row for it instead of G v+ leaves no gap where the motion is curved.
+    That over the step before is G v_k - ((g' - g) / h - G v_k) but for (h^2 / 3) d3g[v_k, v_k, v_k], on the side that
+    dissipates. Rows that bind velocities keep their Jacobian, see `_slip_ahead`.
+    """
+    there = _violations_after(system, prepared, state, prepared.params.step, near)
+    slope = (there.gap - here.gap) / prepared.params.step
+    if np.all(system.holonomic):
+        return slope, there.G
+    binds = system.holonomic[[node for node, _ in system.edges]]
+    return slope, jnp.where(binds[:, :, None], there.G, here.G)
 
 
 def _slip_ahead(system: System, prepared: Prepared, state: State) -> Float[Array, "nodes rows"]:
     """G v - gamma half a step ahead, at the present velocities: where the new ones belong (else a first-order error).
 
-    With that of the present, G v+ + (G_ahead - G) v - gamma_ahead = 0 is G_ahead v+ = gamma_ahead to second order, and
+    With that of the present, G v+ + (G_half - G) v - gamma_half = 0 is G_half v+ = gamma_half to second order, and
     keeps one Jacobian for the rows and for their forces.
     """
-    half, v = prepared.params.step / 2, velocity(state)
-    e = rotation.normalise(rotation.multiply(state.e, rotation.exp(half * state.w)))
-    kin = frames.kinematics(system, state.r + half * state.v, e, prepared.geometry)
-    b_A, b_B, _, position = axis_motion(system, kin, state.near, v)
-    _, drive, G = violations(system, prepared.params, kin, (b_A, b_B), position, state.time + half)
-    return drive + sums(matvec(G, take(v, [body for _, body in system.edges])), system.edges_of_node)
+    half = prepared.params.step / 2
+    there = _violations_after(system, prepared, state, half, state.near)
+    return there.drive + node_rates(system, there.G, velocity(state))
+
+
+def _violations_after(
+    system: System, prepared: Prepared, state: State, dt: Scalar, near: Float[Array, " axes"]
+) -> Violations:
+    """What the nodes say a time `dt` later along the present velocities."""
+    there = state.moved(dt)
+    kin = frames.kinematics(system, there.r, there.e, prepared.geometry)
+    b_A, b_B, _, position = axis_motion(system, kin, near, velocity(state))
+    return violations(system, prepared.params, kin, (b_A, b_B), position, there.time)
+
+
+def node_rates(
+    system: System, G: Float[Array, "edges rows 6"], v: Float[Array, "bodies 6"]
+) -> Float[Array, "nodes rows"]:
+    """G v of every constraint node."""
+    return sums(matvec(G, take(v, [body for _, body in system.edges])), system.edges_of_node)
 
 
 def _bend(system: System, prepared: Prepared, state: State) -> Float[Array, " axes"]:

@@ -1,10 +1,11 @@
 """Block LU of a matrix whose block pattern and elimination order are known when the system is built.
 
-The matrices of this package have a positive definite symmetric part (saddle matrices [D -A^T; A S] with D, S
-positive), so every Schur complement has one too and LU without pivoting is stable in any order that never
-eliminates a constraint before every body that it acts on. The nodes of one level do not touch each other and are
-eliminated together, as batches of blocks. A tree of few nodes is eliminated from leaves to root, without fill; many
-nodes in levels whose number grows with their logarithm, with a bounded fill for trees. Loops cost their fill.
+The matrices of this package are saddle matrices [D -A^T; A' S] with D, S positive and A' near A. Where A' = A, or S
+makes up for what they differ by, their symmetric part is positive definite, so every Schur complement has one too and
+LU without pivoting is stable in any order that never eliminates a constraint before every body that it acts on. The
+nodes of one level do not touch each other and are eliminated together, as batches of blocks. A tree of few nodes is
+eliminated from leaves to root, without fill; many nodes in levels whose number grows with their logarithm, with a
+bounded fill for trees. Loops cost their fill.
 
 Nothing here calls LAPACK: batched LAPACK inside scans can block the thread pool of a small machine, and closed
 forms for blocks of at most six rows are faster.

@@ -29,7 +29,7 @@ class Impacts(NamedTuple):
 
 
 def rows(system: System, prepared: Prepared, state: State, smooth: Rows) -> Impacts:
-    """`smooth`: the rows of a step from this state, whose geometry and compliance are used."""
+    """`smooth`: the rows of a step from this state at rest, whose geometry and compliance are used."""
     params, v = prepared.params, velocity(state)
     at, is_stop = system.box_axes, np.array([row.kind in ("lower", "upper") for row in system.boxes])
     rate = axes.rates(system, smooth.b_A, smooth.b_B, v)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..constraints.assemble import Rows, scatter
+from ..constraints.assemble import Rows, node_rates, scatter
 from ..constraints.axes import rates
 from ..math import block_sparse
 from ..math.block_sparse import Store, sums, take
@@ -31,7 +31,7 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None) -> Store:
             upper = upper - _pressed_blocks(system, rows, pressed)
         diagonal = rows.sigma[:, :, None] * jnp.eye(system.width, dtype=rows.D.dtype)
         out.put([(nb + node, nb + node) for node in range(len(system.node_rows))], diagonal)
-        out.put([(nb + node, body) for node, body in system.edges], rows.G + scaled)
+        out.put([(nb + node, body) for node, body in system.edges], rows.G_ahead + scaled)
         out.put([(body, nb + node) for node, body in system.edges], upper)
     return out
 
@@ -175,10 +175,8 @@ def spread(system: System, amount: Float[Array, " boxes"]) -> Float[Array, " axe
 
 
 def gaps(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, "nodes rows"]:
-    """G v + a of every constraint node."""
-    if not system.edges:
-        return rows.a
-    return rows.a + sums(matvec(rows.G, take(v, [body for _, body in system.edges])), system.edges_of_node)
+    """G_ahead v + a of every constraint node."""
+    return rows.a + node_rates(system, rows.G_ahead, v) if system.edges else rows.a
 
 
 def box_rates(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, " boxes"]:

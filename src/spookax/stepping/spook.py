@@ -242,7 +242,8 @@ def step_rows(
     if not system.bounces:
         return assemble(system, prepared, state, command, impulse), solved
     v = velocity(state)
-    hits = impacts.rows(system, prepared, state, assemble(system, prepared, state, command, jnp.zeros_like(v)))
+    still = eqx.tree_at(lambda s: (s.v, s.w), state, (jnp.zeros_like(state.v), jnp.zeros_like(state.w)))
+    hits = impacts.rows(system, prepared, state, assemble(system, prepared, still, command, jnp.zeros_like(v)))
     guess = jnp.zeros(len(system.boxes), dtype=v.dtype)
 
     def bounce() -> tuple[Array, MLCP_RESULTS]:

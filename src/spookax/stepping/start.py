@@ -23,7 +23,7 @@ _NEWTON_LIMIT = 60
 _RELATIVE_COMPLIANCE = 1e-9  # of the projections: small against one, large against rounding
 _TOLERANCE = 1e-11
 _HELD = 1e8  # how much heavier than itself a body is that is not to move
-_HALF_KICK_STEPS = 4
+_HALF_KICK_STEPS = 10
 
 
 def state_from_joints(
@@ -113,7 +113,7 @@ def half_kick_back(
 
     That is how a rate is read everywhere, so that a state that was read replays. With S the step from v_-, the root of
     v_- + S(v_-) = 2 v_0 by averaged iteration v_- <- v_0 + (v_- - S(v_-)) / 2, each of which gains a factor h on free
-    motion and (1 - gamma) / 2 on the joint rows, which hold at the start.
+    motion and (1 - gamma) / 2 on the joint rows, where G v_- is half of what curvature makes of it in a step.
     """
     v_0 = velocity(state)
     pushed, chosen = jnp.zeros_like(v_0) if impulse is None else impulse, solver or default_solver(system)
@@ -330,6 +330,7 @@ def _projection_rows(
         b_A=b_A,
         b_B=b_B,
         G=found.G,
+        G_ahead=found.G,
         sigma=jnp.where(system.filled, _RELATIVE_COMPLIANCE * scale, 1.0),
         a=found.gap,
         box=boxes.empty(system, D.dtype),

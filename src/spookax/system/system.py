@@ -178,6 +178,15 @@ class System:
         return out
 
     @functools.cached_property
+    def in_loops(self) -> np.ndarray:
+        """Constraint nodes whose bodies, the world among them, are connected without them, too; (nodes,)."""
+        groups = [{joint.parent, joint.child} for joint in self.joints]
+        groups += [{*self.ends(x.driver), *self.ends(x.driven)} for x in self.couplings]
+        known = {name: i for i, name in enumerate(self.bodies)}
+        groups += [{known.get(name, WORLD) for name in row.bodies} for row in self.constraints]
+        return np.array([_connected(mine, groups[:i] + groups[i + 1 :]) for i, mine in enumerate(groups)], dtype=bool)
+
+    @functools.cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         """(constraint node, body) of every Jacobian: children of joints, their parents, couplings, user rows."""
         first = len(self.joints)
@@ -307,6 +316,21 @@ def _groups(owners: Sequence[int], count: int) -> tuple[tuple[int, ...], ...]:
         if 0 <= owner < count:
             groups[owner].append(position)
     return tuple(map(tuple, groups))
+
+
+def _connected(some: set[int], groups: Sequence[set[int]]) -> bool:
+    """Whether groups with common members lead from one of some numbers to another."""
+    above: dict[int, int] = {}
+
+    def top(number: int) -> int:
+        while number in above:
+            number = above[number]
+        return number
+
+    for group in groups:
+        first, *others = {top(number) for number in group}
+        above.update(dict.fromkeys(others, first))
+    return len({top(number) for number in some}) < len(some)
 
 
 def _find(items: tuple[Any, ...], name: str, kind: str) -> int:
