@@ -75,13 +75,14 @@ def test_a_free_body_turns_over_when_it_must():
     assert np.abs(energy / energy[0] - 1)[1:-1].max() < 5e-3
 
 
-def test_a_chain_without_friction_keeps_its_energy():
-    """Four links of 1 m, released level, whip about for 10 s at h = 5 ms: with errors of joints that decay in a quarter
-    of a step the energy stays within 2 % of the height that the chain falls (with 1 and 2 steps: 7 and 17 % are lost).
-    """
-    trajectory = motion("chain", 0.005, 10.0, relaxation=jnp.full(4, 0.25))
+@pytest.mark.parametrize("relaxation", [2.0, 1.0])
+def test_a_chain_without_friction_keeps_its_energy(relaxation):
+    """Four links of 1 m, released level, whip about for 10 s at h = 5 ms: the energy stays within half a percent of the
+    height that the chain falls, and never exceeds that at the start."""
+    trajectory = motion("chain", 0.005, 10.0, relaxation=jnp.full(4, relaxation))
     v, w, r = (np.asarray(x) for x in (trajectory.v, trajectory.w, trajectory.r))
     kinetic = 0.5 * np.sum(v**2, axis=(1, 2)) + 0.5 * np.sum(w**2 * np.array([1e-3, 1 / 12, 1 / 12]), axis=(1, 2))
     energy = kinetic + 9.81 * np.sum(r[:, :, 2], axis=1)
     scale = 4 * 9.81 * 2
-    assert np.abs(energy[:-1] - energy[0]).max() < 0.02 * scale
+    assert np.abs(energy[:-1] - energy[0]).max() < 0.005 * scale
+    assert np.all(energy[1:-1] < energy[0])
