@@ -30,7 +30,7 @@ def test_the_error_is_at_most_that_of_the_prototype(name):
 def test_a_loop_finds_its_branch_at_every_singular_pose():
     """The double four-bar lies flat, where it could fold, again and again in 10 s: there its B0 still is where it was.
 
-    On the other branch it would be off by the length of a rod; the phase is off by a few millimetres at 2.5 ms.
+    On the other branch it would be off by the length of a rod; the phase is off by 2 mm at 2.5 ms.
     """
     later = dataclasses.replace(PROBLEMS["double_four_bar"], values={10.0: [0.328458112, 0.944518538, 0.0]})
     errors = [later.errors(h, 2.0)[10.0] for h in (0.0025, 0.00125)]
