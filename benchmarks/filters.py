@@ -216,6 +216,8 @@ PEERS |= {"filterpy": ("filterpy", filterpy)}
 def run() -> list[Row]:
     """Times per sample [us] with their ratios to ours, compile times, and the largest difference of the means."""
     there = {name: make for name, (module, make) in PEERS.items() if importlib.util.find_spec(module)}
+    for name in PEERS.keys() - there.keys():
+        print(f"{name} left out: its package is not installed")
     rows: list[Row] = []
     for n in CHAINS:
         p = problem(n)
