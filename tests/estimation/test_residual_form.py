@@ -248,7 +248,7 @@ PENDULUM_NOISE = Noise(jnp.asarray(1.0), jnp.array([2e-3]))
 def hung(compliance: float) -> tuple[Problem, Stage, Iterate]:
     """The problem with so soft a joint, and trajectories to start from."""
     model, problem, plans = pendulum()
-    model = eqx.tree_at(lambda m: m.params.relative_compliance, model, jnp.array([compliance]))
+    model = eqx.tree_at(lambda m: m.params.relative_compliance, model, jnp.full((1, 6), compliance))
     z, noise, paths = jnp.append(plans.z, 0.0), PENDULUM_NOISE, []
     for path, s in zip(plans.paths, problem.samples, strict=True):
         plan = Plan(path.x, path.w, stiff_gains(model, z, noise, path.x))

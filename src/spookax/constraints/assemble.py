@@ -43,7 +43,7 @@ class Prepared(eqx.Module):
     J: Float[Array, "bodies 3 3"]
     gravity: Float[Array, " 3"]  # in the axes of the tilted base
     sigma: Float[Array, "joints rows"]  # one in rows that a joint does not have
-    gamma: Float[Array, " joints"]
+    gamma: Float[Array, "joints rows"]
     mobility: Float[Array, " axes"]  # scale of b M^-1 b^T [1/(kg m^2) or 1/kg]
     kappa: Float[Array, " axes"]  # what is linear and implicit on an axis [kg m^2 or kg]
     brake: Float[Array, " axes"]  # what linear damping takes of the rate before the step [kg m^2 or kg]
@@ -89,7 +89,7 @@ def prepare(system: System, params: Params) -> Prepared:
     lengths = np.zeros((len(system.joints), system.width), dtype=bool)
     for j, joint in enumerate(system.joints):
         lengths[j, : joint.num_rows] = joint.kind.lengths
-    sigma = params.relative_compliance[:, None] * jnp.where(lengths, length[:, None], angle[:, None])
+    sigma = params.relative_compliance * jnp.where(lengths, length[:, None], angle[:, None])
     sigma = jnp.where(system.filled[: len(system.joints)], sigma, 1.0)
     of_axes = [axis.joint for axis in system.axes]
     turns = np.array([axis.rotational for axis in system.axes], dtype=bool)
@@ -275,12 +275,13 @@ def assemble(
         compliance = jnp.concatenate([params.coupling_compliance, params.row_compliance])
         relaxation = jnp.concatenate([params.coupling_relaxation, params.row_relaxation])
         mobility = jnp.where(system.filled[-others:], compliance[:, None] * _mobility(system, prepared, G, others), 1.0)
-        sigma, gamma = jnp.concatenate([sigma, mobility]), jnp.concatenate([gamma, 1 / (1 + 4 * relaxation)])
+        late = jnp.broadcast_to(1 / (1 + 4 * relaxation)[:, None], mobility.shape)
+        sigma, gamma = jnp.concatenate([sigma, mobility]), jnp.concatenate([gamma, late])
     a, G_ahead = gap, G
     if system.edges:
         slope, G_ahead = _ahead(system, prepared, state, here, position + h * rate)
         speed = node_rates(system, G, v)
-        a = gamma[:, None] * (4 / h * gap - (2 * speed - slope)) + slope - node_rates(system, G_ahead, v)
+        a = gamma * (4 / h * gap - (2 * speed - slope)) + slope - node_rates(system, G_ahead, v)
         if not np.all(system.holonomic):
             a = jnp.where(system.holonomic, a, _slip_ahead(system, prepared, state) - speed)
         if np.any(system.in_loops):

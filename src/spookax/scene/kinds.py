@@ -67,6 +67,14 @@ class Part:
         return (self.kind not in ("T", "Q"),) * (1 if self.kind == "L" else len(self.columns))
 
     @property
+    def rows(self) -> tuple[str, ...]:
+        """What each row holds: a coordinate of the parent's frame, or the length."""
+        if self.kind == "L":
+            return ("length",)
+        turned = {"T": [3 + 3 - c - self.child for c in self.columns], "Q": [3 + c for c in self.columns]}
+        return tuple(COORDINATES[c] for c in turned.get(self.kind, self.columns))
+
+    @property
     def holonomic(self) -> tuple[bool, ...]:
         rolls = self.kind in ("sphere", "disc")
         return tuple(row == 0 or not rolls for row in range(len(self.lengths)))
@@ -90,6 +98,11 @@ class JointKind:
     def lengths(self) -> tuple[bool, ...]:
         """For every row whether it is a length (else an angle)."""
         return tuple(row for part in self.parts for row in part.lengths)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Names of the rows: the coordinates x, y, z, rx, ry, rz of the joint frame that each holds, or `length`."""
+        return tuple(row for part in self.parts for row in part.rows)
 
     @property
     def holonomic(self) -> tuple[bool, ...]:

@@ -134,6 +134,17 @@ class Along(Strict):
     limits: Limits = Field(default_factory=Limits, description="Stops along the axis")
 
 
+class Row(Strict):
+    """How firmly one row of a joint holds."""
+
+    relative_compliance: Positive | None = Field(
+        default=None, description="Overrides the joint's relative_compliance for this row (no unit)"
+    )
+    relaxation_steps: NonNegative | None = Field(
+        default=None, description="Overrides the joint's relaxation_steps for this row (steps)"
+    )
+
+
 class Joint(Strict):
     """A joint between a parent and a child. The point `at` of the parent meets `child_at` of the child."""
 
@@ -191,6 +202,11 @@ class Joint(Strict):
     )
     relaxation_steps: NonNegative | None = Field(
         default=None, description="Overrides regularisation.relaxation_steps for this joint (steps)"
+    )
+    rows: dict[Name, Row] = Field(
+        default_factory=dict,
+        description="Compliance and relaxation of single rows, by what they hold: x, y, z, rx, ry, rz of the joint "
+        "frame, or length",
     )
 
     @pydantic.model_validator(mode="after")

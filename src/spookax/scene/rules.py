@@ -139,6 +139,10 @@ def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
             yield Finding(("axes", name), None, "is locked", f"Delete it, or `{name}` in `locked`.")
         elif name not in names:
             yield Finding(("axes", name), None, f"a {joint['type']} joint has no such axis", nearest(name, names))
+    rows = joint.get("rows")
+    for name in rows if isinstance(rows, dict) else ():
+        if name not in kind.rows:
+            yield Finding(("rows", name), None, f"a {joint['type']} joint has no such row", nearest(name, kind.rows))
     if kind.isotropic:
         yield from _direction_rules(joint, ())
     elif isinstance(axes, dict):

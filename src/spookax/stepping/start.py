@@ -315,7 +315,7 @@ def _projection_rows(
     others = len(system.node_rows) - len(system.joints)
     scale = jnp.concatenate(
         [
-            prepared.sigma / params.relative_compliance[:, None],
+            prepared.sigma / params.relative_compliance,
             jnp.full((others, system.width), jnp.mean(1 / params.mass)),
         ]
     )

@@ -108,10 +108,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         parent_frame=parent_frames,
         child_frame=_turned_back(parent_frames, turns),
         length=array([_or(j.length, _or(j.radius, 0.0)) for j in scene.joints.values()]),
-        relative_compliance=array(
-            [_or(j.relative_compliance, defaults.relative_compliance) for j in scene.joints.values()]
-        ),
-        relaxation=array([_or(j.relaxation_steps, defaults.relaxation_steps) for j in scene.joints.values()]),
+        relative_compliance=_by_rows(scene, "relative_compliance", system.width),
+        relaxation=_by_rows(scene, "relaxation_steps", system.width),
         viscous=array([j.friction.viscous for j in along]),
         coulomb=array([j.friction.coulomb for j in along]),
         stribeck_excess=array([j.friction.stribeck.excess for j in along]),
@@ -150,6 +148,17 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
 def _turned_back(frames: Float[Array, "joints 4"], turns: Float[Array, "joints 3"]) -> Float[Array, "joints 4"]:
     """Joint frames in the children's axes, which are turned against the parents'."""
     return rotation.multiply(rotation.conjugate(rotation.exp(turns)), frames)
+
+
+def _by_rows(scene: Scene, key: str, width: int) -> Float[Array, "joints rows"]:
+    """A number of every row of every joint: the row's own, else the joint's, else the scene's."""
+    found = np.full((len(scene.joints), width), getattr(scene.regularisation, key), dtype=float)
+    for j, joint in enumerate(scene.joints.values()):
+        found[j] = _or(getattr(joint, key), found[j, 0])
+        for r, name in enumerate(joint.kind.rows):
+            if name in joint.rows:
+                found[j, r] = _or(getattr(joint.rows[name], key), found[j, r])
+    return jnp.asarray(found)
 
 
 def _or(value: float | None, default: float) -> float:

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 
 import equinox as eqx
-import jax
+import jax.numpy as jnp
 
 from .._typing import Array, Float, Scalar
 from .system import System
@@ -27,8 +27,8 @@ class Params(eqx.Module):
     parent_frame: Float[Array, "joints 4"]  # joint frame (z: axis) in the parent's frame
     child_frame: Float[Array, "joints 4"]  # joint frame in the child's frame
     length: Float[Array, " joints"]  # of a distance joint, radius of one that rolls [m]
-    relative_compliance: Float[Array, " joints"]  # rho = Sigma / scale of G M^-1 G^T [-]
-    relaxation: Float[Array, " joints"]  # tau / h [steps]
+    relative_compliance: Float[Array, "joints rows"]  # rho = Sigma / scale of G M^-1 G^T [-]
+    relaxation: Float[Array, "joints rows"]  # tau / h [steps]
     # axes
     viscous: Float[Array, " axes"]  # [N m s/rad or N s/m]
     coulomb: Float[Array, " axes"]  # [N m or N]
@@ -100,7 +100,7 @@ class ParameterPath:
     def get(self, params: Params) -> Scalar:
         if self.key:
             return params.rows[self.index[0]][self.key]
-        return getattr(params, self.field)[self.index]
+        return jnp.ravel(getattr(params, self.field)[self.index])[0]
 
     def set(self, params: Params, value: Scalar) -> Params:
         if self.key:
@@ -131,7 +131,9 @@ def paths(system: System) -> dict[str, ParameterPath]:
         for name, i in _XYZ.items():
             add(f"joints.{joint.name}.at.{name}", "at", j, i)
             add(f"joints.{joint.name}.child_at.{name}", "child_at", j, i)
-        add(f"joints.{joint.name}.relative_compliance", "relative_compliance", j)
+        add(f"joints.{joint.name}.relative_compliance", "relative_compliance", j)  # of all rows
+        for r, row in enumerate(joint.kind.rows):
+            add(f"joints.{joint.name}.rows.{row}.relative_compliance", "relative_compliance", j, r)
         if joint.kind.apart:
             key = "length" if "length" in joint.kind.keys else "radius"
             add(f"joints.{joint.name}.{key}", "length", j)
@@ -186,4 +188,4 @@ def locate(system: System, path: str) -> ParameterPath:
 def inertia_matrix(i6: Float[Array, "... 6"]) -> Float[Array, "... 3 3"]:
     """Symmetric matrix of the six numbers xx yy zz xy xz yz."""
     order = [[0, 3, 4], [3, 1, 5], [4, 5, 2]]
-    return i6[..., jax.numpy.array(order)]
+    return i6[..., jnp.array(order)]
