@@ -8,7 +8,7 @@ import pytest
 from engine.mechanisms import FREE, NAMES, PITCH, U, driven, inertia, mechanism, moved, place, rack, simulate, turns
 
 
-@pytest.mark.parametrize("rotor", [0.0, 0.3])
+@pytest.mark.parametrize("rotor", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
 def test_a_motor_accelerates_body_and_rotor(rotor):
     """u / (J + J_r) from the first instant on, for a quarter of a second (a screw's slide has a rotor too)."""
     system, params = rack(along={"armature": rotor})

@@ -81,7 +81,7 @@ def read(states, params, count):
 
 
 def test_a_wobbling_disc_keeps_its_energy_and_does_not_slip():
-    """Leaning and turning at once; energy, height and slip to second order."""
+    """Leaning and turning at once; energy and slip to second order at least, height to third."""
     errors = []
     for h in (0.002, 0.001):
         system, params = roller("rolling_disc", (0, 0, -9.81), h, inertia=(1e-2, 5e-3, 5e-3))
@@ -91,7 +91,10 @@ def test_a_wobbling_disc_keeps_its_energy_and_does_not_slip():
         assert np.ptp(states.r[:count, 0, 2]) > 0.2 * R, "it wobbles"
         errors.append([np.ptp(energy) / (2.0 * 9.81 * R), np.abs(gap).max() / R, slip.max() / 0.8])
     assert np.all(np.array(errors[0]) < 2e-3), errors
-    np.testing.assert_allclose(np.array(errors[0]) / errors[1], 4, rtol=0.15)
+    energy, gap, slip = np.array(errors[0]) / errors[1]
+    assert energy > 3.5
+    np.testing.assert_allclose(gap, 8, rtol=0.15)
+    np.testing.assert_allclose(slip, 4, rtol=0.15)
 
 
 def test_rolling_resistance_grows_with_the_weight():
@@ -118,6 +121,7 @@ def test_rolling_resistance_grows_with_the_weight():
     assert np.abs(rate[t > 0.5 / brake + 0.01]).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_the_radius_is_a_parameter_with_a_derivative():
     """d y / d r of the closed form of the slope, through `Params`."""
     system, params = roller("rolling_sphere", SLOPE)

@@ -98,6 +98,7 @@ def test_without_noise_nothing_is_left_out(swing):
     np.testing.assert_allclose(steady.C, full.C, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_jacobians_are_those_of_the_step(swing):
     """Backwards from velocities and readings, poses by `carry`: the same as forwards through the whole step."""
     model, z, noise, path, samples = swing

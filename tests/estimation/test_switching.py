@@ -239,6 +239,7 @@ def test_the_smoother_is_near_the_exact_answer():
     assert np.all(smoothed < 0.25 * filtered)
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_evidence(rng):
     """In what the modes are made of: forward and reverse mode against central differences."""
     samples, _, _ = switching_data(rng, 25)

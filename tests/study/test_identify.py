@@ -119,6 +119,7 @@ def test_recordings_with_their_own_offsets(tmp_path, rng):
         assert np.max(np.abs(error)) < 1e-5
 
 
+@pytest.mark.slow
 def test_dropouts_irregular_stamps_and_gaps(tmp_path, rng):
     """Stamps anywhere in their steps, a gap, empty cells in CSV, NaN in NPZ; a constant input to each."""
     for name, start, u in (("first.csv", SWING[0], 2.0), ("second.npz", SWING[1], -1.0)):
@@ -262,6 +263,7 @@ def test_another_start_is_tried_after_a_failure(tmp_path, rng):
     assert phases[2][1] <= phases[0][1]
 
 
+@pytest.mark.slow
 def test_a_start_that_is_too_far_off_is_rescued(tmp_path, rng):
     """A factor of 30 is more than five iterations get over; of six other starts one is nearer."""
     far = {INERTIA: 30 * TRUTH[INERTIA], VISCOUS: 30 * TRUTH[VISCOUS], GAIN: TRUTH[GAIN] / 30}
