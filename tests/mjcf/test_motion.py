@@ -10,7 +10,7 @@ import spookax as sx
 from spookax.mjcf import import_mjcf
 
 TIME, STEPS, CONTROL = 0.2, 200, 0.3
-FLOOR = 1e-8  # compliance of our joints and of MuJoCo's constraints [m]
+FLOOR = 3e-8  # what constraints give way by: the weld in MuJoCo 2.8e-8, the largest of its `efc_pos` [m or rad]
 
 
 @pytest.mark.slow
