@@ -79,7 +79,7 @@ def test_a_free_body_turns_over_when_it_must():
 def test_a_chain_without_friction_keeps_its_energy(relaxation):
     """Four links of 1 m, released level, whip about for 10 s at h = 5 ms: the energy stays within half a percent of the
     height that the chain falls, and never exceeds that at the start."""
-    trajectory = motion("chain", 0.005, 10.0, relaxation=jnp.full(4, relaxation))
+    trajectory = motion("chain", 0.005, 10.0, relaxation=jnp.full((4, 6), relaxation))
     v, w, r = (np.asarray(x) for x in (trajectory.v, trajectory.w, trajectory.r))
     kinetic = 0.5 * np.sum(v**2, axis=(1, 2)) + 0.5 * np.sum(w**2 * np.array([1e-3, 1 / 12, 1 / 12]), axis=(1, 2))
     energy = kinetic + 9.81 * np.sum(r[:, :, 2], axis=1)

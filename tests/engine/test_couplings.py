@@ -43,6 +43,7 @@ def test_a_coupling_carries_load_and_position(kind, ratio, load):
     assert wheel[0][-1] > 100
 
 
+@pytest.mark.slow
 def test_a_geared_state_is_assembled():
     """The axis that is not given is found, beyond a turn, with its rate; a given pair that clashes shows."""
     system, params = gears()

@@ -115,7 +115,7 @@ SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.mark.parametrize(
     ("run", "mode", "seen"),
     [
-        (at_start, jax.grad, ALL[:4]),
+        pytest.param(at_start, jax.grad, ALL[:4], marks=SLOW),
         pytest.param(at_start, jax.jacfwd, ALL[:4], marks=SLOW),
         pytest.param(after_steps, jax.grad, ALL, marks=SLOW),
         pytest.param(after_steps, jax.jacfwd, ALL, marks=SLOW),

@@ -97,6 +97,7 @@ def test_a_wobbling_disc_keeps_its_energy_and_does_not_slip():
     np.testing.assert_allclose(slip, 4, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_rolling_resistance_grows_with_the_weight():
     """`bearing` on x and y: the ball slows down by mu g / (1 + J / m r^2) and then rests on the slope."""
     mu = 0.02

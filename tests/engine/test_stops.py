@@ -121,6 +121,7 @@ def test_a_rod_that_hits_a_stop_keeps_the_square_of_the_restitution():
     assert rate[hit + 5] / rate[hit - 5] == pytest.approx(-0.5, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_bounce_is_found_again_backwards_and_in_a_replay():
     """Inverse dynamics of a step with an impact asks for nothing, and a solver that repeats levels repeats the step."""
     system, params = ball(H, 0.5)

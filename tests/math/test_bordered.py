@@ -256,6 +256,7 @@ def test_shapes_that_do_not_belong_together_are_named():
         eliminate(dataclasses.replace(problem, damping=problem.damping[:1]))
 
 
+@pytest.mark.slow
 def test_cost_is_linear_in_time_steps():
     """Four times the steps, less than six times the processor time of a solution with its covariance."""
 

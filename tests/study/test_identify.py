@@ -183,6 +183,7 @@ def test_cogging_of_the_motor_and_cyclic_error_of_the_encoder(tmp_path, rng):
         assert estimated["sd"] < 0.3 * abs(value), path
 
 
+@pytest.mark.slow
 def test_a_common_factor_is_named(tmp_path, rng):
     """No gravity: gain, inertia and friction times anything move the same; mass and centre lie on the axis."""
     arm = pendulum(gravity=[0, 0, 0], bodies={"bob": {"mass": 1.0, "com": [0, 0, 0], "inertia": [0.02, 1, 1]}})
