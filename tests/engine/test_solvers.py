@@ -72,6 +72,7 @@ def test_every_solver_gives_the_same_step(name, steps):
         np.testing.assert_allclose(value, expected, rtol=0, atol=1e-8 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_too_few_sweeps_are_said():
     prepared, state = prepare(SYSTEM, PARAMS), place(SYSTEM, PARAMS, {"dry": {"rate": 3.0}})
     found = functools.partial(step, SYSTEM, prepared, state, jnp.ones(1))

@@ -140,6 +140,7 @@ def test_a_skate_on_a_slope_goes_sideways():
     assert errors[1] < 1e-4
 
 
+@pytest.mark.slow
 def test_rows_take_part_in_the_assembly():
     """A bob put beside the rod's end is moved onto it, and speeds obey the nonholonomic rows."""
     system, params = mechanism()
