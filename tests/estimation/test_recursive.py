@@ -10,6 +10,8 @@ import pytest
 from estimation.linear_model import NOISE, SENSOR_SD, LinearModel, Masses, recording
 
 from spookax.estimation import (
+    IMM,
+    Coupled,
     Drift,
     DualFilter,
     EnsembleFilter,
@@ -17,6 +19,7 @@ from spookax.estimation import (
     Filter,
     FixedLag,
     Joint,
+    SlowFilter,
     Unscented,
     WithParameters,
     faults,
@@ -552,7 +555,35 @@ def test_mistakes_are_named(samples):
     belief = narrow.init(np.zeros(2), np.ones(2))
     with pytest.raises(ValueError, match="at least"):
         narrow.update(belief, [0.0], [0.1])
-    with pytest.raises(Exception, match="all `s` must be 0"):
-        f.update(f.init(np.zeros(2), np.ones(2)), [0.0], [0.1], s=[0.5])
     with pytest.raises(ValueError, match="nothing to tune"):
         tune(f, f.init(np.zeros(2), np.ones(2)), samples, process=False, sensors=False)
+
+
+def estimators() -> dict[str, tuple]:
+    """Everything that takes samples one by one or as a recording, of the pendulum, with its belief at the start."""
+    x0, sd = np.array([1.0, 0.0]), np.array([0.1, 0.1])
+    f, e = Filter(PENDULUM, PENDULUM_Z, LEVELS), EnsembleFilter(PENDULUM, PENDULUM_Z, LEVELS, 8)
+    imm = IMM([f], np.ones((1, 1)))
+    coupled = Coupled([imm])
+    slow, dual = SlowFilter(WithParameters(PENDULUM, 2), LEVELS), DualFilter(PENDULUM, LEVELS)
+    joint = Joint(jnp.asarray(x0), jnp.asarray(PENDULUM_Z))
+    return {
+        "filter": (f, f.init(x0, sd)),
+        "slow": (slow, slow.init(joint, np.full(4, 0.1))),
+        "ensemble": (e, e.init(x0, sd, jax.random.key(0))),
+        "dual": (dual, dual.init(x0, sd, PENDULUM_Z, np.full(2, 0.1))),
+        "imm": (imm, imm.init(x0, sd)),
+        "coupled": (coupled, coupled.init(x0[None, None], sd[None, None])),
+    }
+
+
+@pytest.mark.parametrize("name", ["filter", "slow", "ensemble", "dual", "imm", "coupled"])
+def test_readings_where_the_model_does_not_read_are_refused(swung, name):
+    """The pendulum is read at the start of a step: a reading within one would be taken for one there."""
+    f, belief = estimators()[name]
+    samples = jax.tree.map(lambda a: a[:3], swung[0])
+    f.update(belief, samples.u[0], samples.y[0], s=samples.s[0])
+    with pytest.raises(RuntimeError, match="all `s` must be 0"):
+        f.update(belief, samples.u[0], samples.y[0], s=samples.s[0] + 0.5)
+    with pytest.raises(RuntimeError, match="all `s` must be 0"):
+        f.run(belief, samples._replace(s=samples.s.at[1].set(0.5)))

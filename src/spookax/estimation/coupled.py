@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from .._typing import AnyArray, Array, Float
+from ..protocol import AbstractModel
 from .merging import Modes
 from .rules import Reading
 from .switching import IMM, AbstractSwitching, Told, stacked
@@ -45,6 +46,10 @@ class Coupled(AbstractSwitching):
     def init(self, x0: Any, sd: AnyArray, probability: AnyArray | None = None) -> Modes:
         """The beliefs before the first reading; x0 and `sd` for every element and mode (two leading axes)."""
         return eqx.filter_vmap(lambda e, x0, sd: e.init(x0, sd, probability, each=True))(self.elements, x0, sd)
+
+    @property
+    def model(self) -> AbstractModel:
+        return self.elements.model
 
     def updated(self, modes: Modes, u: Array, reading: Reading) -> tuple[Modes, Told]:
         y = jnp.broadcast_to(reading.y, modes.log_probability.shape[:1] + reading.y.shape)

@@ -12,7 +12,7 @@ from ..math import small
 from ..math.sqrt_gaussian import condition, lower
 from ..protocol import AbstractModel, Noise, Samples
 from .linearise import backwards
-from .recursive import Filter, Innovation, innovation_of, reading_of, standard_deviations
+from .recursive import Filter, Innovation, innovation_of, placed, reading_of, standard_deviations
 from .rules import Belief, Context, Extended, Reading
 from .slow import Drift
 
@@ -67,7 +67,7 @@ class DualFilter(eqx.Module):
         self, belief: DualBelief, u: AnyArray, y: AnyArray, seen: AnyArray | None = None, s: AnyArray | None = None
     ) -> tuple[DualBelief, Innovation]:
         """Both beliefs given the readings of a step."""
-        return _update(self, belief, jnp.asarray(u), reading_of(y, seen, s, belief.z.dtype))
+        return _update(self, belief, jnp.asarray(u), reading_of(self.model, y, seen, s, belief.z.dtype))
 
     def predict(self, belief: DualBelief, u: AnyArray) -> DualBelief:
         """Both beliefs at the end of the step."""
@@ -75,7 +75,7 @@ class DualFilter(eqx.Module):
 
     def run(self, belief: DualBelief, samples: Samples) -> DualRecursion:
         """A whole recording in one compiled scan."""
-        return _run(self, belief, samples)
+        return _run(self, belief, placed(self.model, samples))
 
     def _filter(self, z: Array) -> Filter:
         return Filter(self.model, z, self.noise, Extended())

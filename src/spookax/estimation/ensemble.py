@@ -11,7 +11,7 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float
 from ..math.sqrt_gaussian import condition
 from ..protocol import AbstractModel, Noise, Samples
-from .recursive import Innovation, Recursion, innovation_of, reading_of, standard_deviations
+from .recursive import Innovation, Recursion, innovation_of, placed, reading_of, standard_deviations
 from .rules import Belief, Context, Reading
 
 
@@ -69,7 +69,8 @@ class EnsembleFilter(eqx.Module):
         noise: Noise | None = None,
     ) -> tuple[Members, Innovation]:
         """The ensemble given the readings of a step."""
-        return _update(self, members, jnp.asarray(u), reading_of(y, seen, s, members.d.dtype), noise or self.noise)
+        reading = reading_of(self.model, y, seen, s, members.d.dtype)
+        return _update(self, members, jnp.asarray(u), reading, noise or self.noise)
 
     def predict(self, members: Members, u: AnyArray, noise: Noise | None = None) -> Members:
         """The ensemble at the end of the step."""
@@ -77,7 +78,7 @@ class EnsembleFilter(eqx.Module):
 
     def run(self, members: Members, samples: Samples, noise: Noise | None = None) -> Recursion:
         """A whole recording in one compiled scan; `last` holds the members."""
-        return _run(self, members, samples, noise)
+        return _run(self, members, placed(self.model, samples), noise)
 
     def updated(self, members: Members, u: Array, reading: Reading, noise: Noise) -> tuple[Members, Innovation]:
         """`update`, not compiled."""

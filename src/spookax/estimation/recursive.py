@@ -124,8 +124,7 @@ class Filter(eqx.Module):
         - `s`: places of the readings as fractions of the step, 0 when left out.
         - `noise`: noise levels of this step, when they change.
         """
-        reading = reading_of(y, seen, s, belief.mean.dtype)
-        reading = reading._replace(s=self._placed(reading.s))
+        reading = reading_of(self.model, y, seen, s, belief.mean.dtype)
         return _update(self, belief, jnp.asarray(u), reading, noise or self.noise)
 
     def predict(self, belief: Belief, u: AnyArray, noise: Noise | None = None) -> Belief:
@@ -138,7 +137,7 @@ class Filter(eqx.Module):
         `noise`: levels that change, a leading axis over the steps in each of its arrays. `trail`: keep what `smooth`
         needs, some n x n matrices a step.
         """
-        return _run(self, belief, samples._replace(s=self._placed(samples.s)), noise, trail)
+        return _run(self, belief, placed(self.model, samples), noise, trail)
 
     def smooth(self, found: Recursion) -> Smoothed:
         """States given all readings: the forward pass's linear models, backwards.
@@ -151,12 +150,6 @@ class Filter(eqx.Module):
         if found.rows is None:
             raise ValueError("smoothing needs `run(..., trail=True)`")
         return _smooth(self, found.rows, found.last)
-
-    def _placed(self, s: AnyArray) -> Array:
-        s = jnp.asarray(s)
-        if self.model.reads_pair:
-            return s
-        return eqx.error_if(s, jnp.any(s != 0), "this model reads its state at the start of a step: all `s` must be 0")
 
     # --- what the compiled functions are made of
 
@@ -232,13 +225,27 @@ def innovation_of(
     return Innovation(residual, post.innovation, size, nis, log_likelihood, accepted.astype(nis.dtype))
 
 
-def reading_of(y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
+def reading_of(model: AbstractModel, y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
     """Readings as `Filter.update` takes them."""
     y = jnp.atleast_2d(jnp.asarray(y, dtype=dtype))
     there = ~jnp.isnan(y)
     seen = there.astype(dtype) * (1.0 if seen is None else jnp.asarray(seen, dtype=dtype))
-    s = jnp.zeros(y.shape[0], dtype=dtype) if s is None else jnp.broadcast_to(jnp.asarray(s, dtype=dtype), y.shape[:1])
+    if s is None:
+        s = jnp.zeros(y.shape[0], dtype=dtype)
+    else:
+        s = jnp.broadcast_to(_readable(model, jnp.asarray(s, dtype=dtype)), y.shape[:1])
     return Reading(jnp.where(there, y, 0.0), s, jnp.broadcast_to(seen, y.shape))
+
+
+def placed(model: AbstractModel, samples: Samples) -> Samples:
+    """A recording whose readings lie where the model reads; a runtime error (`eqx.error_if`) for any that do not."""
+    return samples._replace(s=_readable(model, jnp.asarray(samples.s)))
+
+
+def _readable(model: AbstractModel, s: Array) -> Array:
+    if model.reads_pair:
+        return s
+    return eqx.error_if(s, jnp.any(s != 0), "this model reads its state at the start of a step: all `s` must be 0")
 
 
 @compiled

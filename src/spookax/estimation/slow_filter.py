@@ -28,7 +28,7 @@ from .._typing import AnyArray, Array, Float, Scalar
 from ..math import small
 from ..math.sqrt_gaussian import Conditioned
 from ..protocol import Noise, Samples
-from .recursive import Innovation, innovation_of, reading_of
+from .recursive import Innovation, innovation_of, placed, reading_of
 from .rules import Reading
 from .slow import Joint, WithParameters
 from .slow_rules import Motion, News, Rows, SlowBelief, by_derivative, by_sigma_points, rows_of
@@ -98,8 +98,7 @@ class SlowFilter(eqx.Module):
         noise: Noise | None = None,
     ) -> tuple[SlowBelief, Innovation]:
         """The belief given the readings of a step; one compiled call. Arguments as of `Filter.update`."""
-        reading = reading_of(y, seen, s, belief.mean.dtype)
-        reading = reading._replace(s=self._placed(reading.s))
+        reading = reading_of(self.model, y, seen, s, belief.mean.dtype)
         return _update(self, belief, jnp.asarray(u), reading, noise or self.noise)
 
     def predict(self, belief: SlowBelief, u: AnyArray, noise: Noise | None = None) -> SlowBelief:
@@ -114,7 +113,7 @@ class SlowFilter(eqx.Module):
         `noise`: levels that change, a leading axis over the steps in each of its arrays. `trail`: keep what `smooth`
         needs, some p-vectors a step.
         """
-        return _run(self, belief, samples._replace(s=self._placed(samples.s)), noise, trail)
+        return _run(self, belief, placed(self.model, samples), noise, trail)
 
     def smooth(self, found: SlowRecursion) -> Joint:
         """States and parameters given all readings, at the start of every step and after the last one; means only.
@@ -124,12 +123,6 @@ class SlowFilter(eqx.Module):
         if found.rows is None:
             raise ValueError("smoothing needs `run(..., trail=True)`")
         return smoothed(self.model, *found.rows)
-
-    def _placed(self, s: AnyArray) -> Array:
-        s = jnp.asarray(s)
-        if self.model.reads_pair:
-            return s
-        return eqx.error_if(s, jnp.any(s != 0), "this model reads its state at the start of a step: all `s` must be 0")
 
     def with_noise(self, mean: Array, P_aa: Array, P_za: Array) -> tuple[Array, Array, Array]:
         """Moments of a = (d, w) from those of d, before any reading: w ~ N(0, 1)."""

@@ -175,7 +175,7 @@ class FixedLag(eqx.Module):
 
         Arguments as in `Filter.update`; one set of readings a step, at its start.
         """
-        reading = reading_of(y, seen, None, window.belief.mean.dtype)
+        reading = reading_of(self.filter.model, y, seen, None, window.belief.mean.dtype)
         return _lagged(self, window, jnp.asarray(u), reading, noise or self.filter.noise)
 
 

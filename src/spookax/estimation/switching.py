@@ -28,7 +28,7 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Int
 from ..protocol import AbstractModel, Samples
 from .merging import Modes, at, heaviest, merge
-from .recursive import Filter, reading_of, standard_deviations
+from .recursive import Filter, placed, reading_of, standard_deviations
 from .rules import Belief, Context, Reading
 from .switching_smoother import Motion, Moved, SmoothedModes, Trail, smoothed
 
@@ -73,6 +73,11 @@ def stacked(parts: Sequence[Any]) -> Any:
 class AbstractSwitching(eqx.Module):
     """A recursive estimator whose belief is over states and modes."""
 
+    @property
+    @abc.abstractmethod
+    def model(self) -> AbstractModel:
+        """That of the first mode: the manifold, and where in a step it is read, are the same for all."""
+
     @abc.abstractmethod
     def updated(self, modes: Modes, u: Array, reading: Reading) -> tuple[Modes, Told]:
         """`update` of prepared readings."""
@@ -90,7 +95,7 @@ class AbstractSwitching(eqx.Module):
         s: AnyArray | None = None,
     ) -> tuple[Modes, Told]:
         """The beliefs given the readings of a step, as `Filter.update` takes them; one compiled call."""
-        return _update(self, modes, jnp.asarray(u), reading_of(y, seen, s, modes.log_probability.dtype))
+        return _update(self, modes, jnp.asarray(u), reading_of(self.model, y, seen, s, modes.log_probability.dtype))
 
     def predict(self, modes: Modes, u: AnyArray) -> Modes:
         """The beliefs at the end of the step; one compiled call."""
@@ -102,7 +107,7 @@ class AbstractSwitching(eqx.Module):
         `trail`: keep what `smooth` needs. `many`: several recordings of one length at once; all arrays of `modes` and
         `samples` have a leading axis of recordings, so has `last`, and `told` and `trail` have it after that of steps.
         """
-        return _run(self, modes, samples, trail, many)
+        return _run(self, modes, placed(self.model, samples), trail, many)
 
     def scanned(self, modes: Modes, samples: Samples, trail: bool = False) -> Switching:
         """`run` as it is, to be differentiated, batched or compiled with something else."""
@@ -156,7 +161,6 @@ class IMM(AbstractSwitching):
 
     @property
     def model(self) -> AbstractModel:
-        """That of the first mode: the manifold is the same for all."""
         if isinstance(self.bank, tuple):
             return self.bank[0].model
         arrays, rest = eqx.partition(self.bank.model, eqx.is_array)
