@@ -474,20 +474,31 @@ def test_log_likelihood_has_the_slope_of_its_differences(swung):
     np.testing.assert_allclose(jax.jit(jax.grad(value))(at), central, rtol=1e-6)
 
 
-def test_a_fault_is_found_and_kept_out(swung):
+@pytest.mark.parametrize("kind", [Filter, EnsembleFilter])
+def test_a_fault_is_found_and_kept_out(swung, kind):
     samples, truth = swung
     broken = samples._replace(y=samples.y.at[40].add(1.5))
-    f = Filter(PENDULUM, PENDULUM_Z, LEVELS)
-    belief = f.init(np.array([1.0, 0.0]), np.array([0.1, 0.1]))
+    f, key = kind(PENDULUM, PENDULUM_Z, LEVELS), () if kind is Filter else (jax.random.key(0),)
+    belief = f.init(np.array([1.0, 0.0]), np.array([0.1, 0.1]), *key)
     found = f.run(belief, broken)
     assert list(np.flatnonzero(faults(found.innovation, 1e-6))[:1]) == [40]
-    gated = Filter(PENDULUM, PENDULUM_Z, LEVELS, gate=gate_of(1, 1e-6))
+    gated = kind(PENDULUM, PENDULUM_Z, LEVELS, gate=gate_of(1, 1e-6))
     kept = gated.run(belief, broken)
     assert kept.innovation.accepted[40] == 0
     assert kept.innovation.accepted.sum() == len(samples.u) - 1
     without = f.run(belief, samples._replace(seen=samples.seen.at[40].set(0.0)))
     close(kept.x, without.x)
     assert np.abs(found.x[41] - truth[41]).max() > 2 * np.abs(kept.x[41] - truth[41]).max()
+
+
+def test_a_gate_that_lets_nothing_in_leaves_an_ensemble_as_it_was(samples):
+    """Readings of the pair: members and the noise of their step."""
+    shut = EnsembleFilter(MODEL, Z, NOISE, 10, gate=0.0)
+    members = shut.init(X0, SD0, jax.random.key(0))
+    after, seen = shut.update(members, samples.u[0], samples.y[0], samples.seen[0], samples.s[0])
+    assert (seen.accepted, seen.log_likelihood) == (0.0, 0.0)
+    assert seen.nis > 0
+    assert bool(eqx.tree_equal(after, members))
 
 
 def test_levels_that_change_are_the_weights_of_the_readings(swung):

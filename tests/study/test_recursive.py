@@ -123,6 +123,12 @@ def test_other_rules_find_the_same(folder: Path, settings: dict):
         assert found.parameters[path]["value"] == pytest.approx(truth, rel=0.15), path
 
 
+@pytest.mark.slow  # its own program
+def test_the_gate_reaches_an_ensemble(folder: Path):
+    found = filter_recordings(study(folder, "gated", rule="ensemble", members=300, parameter_sd=0.3, gate=1e-6))
+    assert [found.content["runs"][name]["refused"] for name in ("first", "second")] == [0, 1]
+
+
 def test_shell(folder: Path, tmp_path: Path, filtered: Tracking):
     out = tmp_path / "out"
     result = run("smooth", study(folder, gate=1e-6), "--out", out)

@@ -36,6 +36,7 @@ class EnsembleFilter(eqx.Module):
     - `model`, `z`, `noise`: as for `Filter`.
     - `size`: members. With fewer than the state has components, directions are missing from the covariance.
     - `inflation`: factor on the spread after every step, against the loss that comes from sampling.
+    - `gate`: as for `Filter`. With few members `nis` runs above chi-squared: the spread is that of a sample.
 
     **Source:** Whitaker and Hamill (2002).
     """
@@ -45,6 +46,7 @@ class EnsembleFilter(eqx.Module):
     noise: Noise
     size: int = eqx.field(static=True, default=100)
     inflation: Float[AnyArray, ""] | float = 1.0
+    gate: Float[AnyArray, ""] | float = math.inf
 
     def init(self, x0: Any, sd: Float[AnyArray, " n"] | Float[AnyArray, "n k"], key: Array) -> Members:
         """Members about x0 with these standard deviations, or this factor of the covariance."""
@@ -96,12 +98,12 @@ class EnsembleFilter(eqx.Module):
         c = e.shape[1]
         picks = jnp.concatenate([jnp.zeros((c, size), dtype=e.dtype), jnp.eye(c, dtype=e.dtype)], axis=1)
         post = condition(mean, factor, picks, jnp.zeros(c, dtype=e.dtype))
-        a = (post.mean[:, None] + math.sqrt(self.size - 1) * post.factor).T[:, :size]
+        innovation = innovation_of(post, jnp.mean(e, axis=0), reading, noise, self.gate)
+        updated = (post.mean[:, None] + math.sqrt(self.size - 1) * post.factor).T[:, :size]
+        a = jnp.where(innovation.accepted > 0, updated, a)
         n = self.model.tangent_size
         w = a[:, n:] if self.model.reads_pair else members.w
-        return Members(members.x, a[:, :n], w, members.hint, members.key), innovation_of(
-            post, jnp.mean(e, axis=0), reading, noise
-        )
+        return Members(members.x, a[:, :n], w, members.hint, members.key), innovation
 
     def predicted(self, members: Members, u: Array, noise: Noise) -> Members:
         """`predict`, not compiled."""

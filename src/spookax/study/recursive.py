@@ -148,10 +148,10 @@ class _Tracker:
                 density = [settings.drift.get(name, 0.0) / s for name, s in zip(names, scale, strict=True)]
                 drift = Drift(np.concatenate([density, np.zeros(own)]))
             model, z = WithParameters(model, len(z), drift), np.zeros(0)
-        if settings.rule == "ensemble":
-            return EnsembleFilter(model, z, self.noise, settings.members)
-        rule = Extended(settings.iterations) if settings.rule == "extended" else Unscented()
         gate = np.inf if settings.gate is None else gate_of(self._readings(), settings.gate)
+        if settings.rule == "ensemble":
+            return EnsembleFilter(model, z, self.noise, settings.members, gate=gate)
+        rule = Extended(settings.iterations) if settings.rule == "extended" else Unscented()
         return Filter(model, z, self.noise, rule, gate)
 
     def _readings(self) -> int:
