@@ -22,7 +22,7 @@ from spookax import datasets
 from spookax.scene.explain import Finding, refuse, shown
 from spookax.scene.fields import Number, Positive, Strict, Text
 from spookax.scene.located import Located
-from spookax.study.rules import Transform, default_name, default_transform, study_rules
+from spookax.study.rules import Rule, Transform, default_name, default_transform, study_rules
 from spookax.study.units import UnitError, parse_unit, split_header
 
 Switch = Annotated[bool, Field(strict=True)]
@@ -202,13 +202,12 @@ class Estimator(Strict):
 class Recursive(Strict):
     """How `spookax filter` and `spookax smooth` go through the recordings."""
 
-    rule: Literal["extended", "unscented", "ensemble"] = Field(
-        default="extended", description="Linearised at the mean, at sigma points, or not at all"
-    )
+    rule: Rule = Field(default="extended", description="Linearised at the mean, at sigma points, or not at all")
     iterations: Annotated[int, Field(strict=True, ge=1)] = Field(
-        default=1, description="Linearisations of the readings of a step (extended): above 1 the iterated filter"
+        default=1,
+        description="Linearisations of the readings of a step (rule extended only): above 1 the iterated filter",
     )
-    members: Annotated[int, Field(strict=True, ge=2)] = Field(default=100, description="Members (ensemble)")
+    members: Annotated[int, Field(strict=True, ge=2)] = Field(default=100, description="Members (rule ensemble only)")
     parameters: Literal["estimated", "held"] = Field(
         default="estimated", description="Whether the study's parameters are states, too, or keep their start"
     )

@@ -15,6 +15,7 @@ from spookax.scene.explain import Finding, Loc, nearest
 from spookax.scene.fields import is_number
 
 Transform = Literal["log", "identity", "box", "inertia"]
+Rule = Literal["extended", "unscented", "ensemble"]
 
 DATASET_FILE = re.compile(r"[^/]+/[^/]+")
 """A file of a public data set: NAME/FILE."""
@@ -61,10 +62,7 @@ def study_rules(data: Any) -> list[Finding]:
     if isinstance(noise.get("density"), dict) and bodies:
         message = "noise on bodies has one level"
         found.append(Finding(("estimator", "process_noise", "density"), None, message, "Write one number."))
-    for path in _mapping(_mapping(study.get("recursive")).get("drift")):
-        if path not in parameters:
-            message = f"'{path}' is not one of the study's parameters"
-            found.append(Finding(("recursive", "drift", path), None, message, nearest(path, parameters)))
+    found += [_under(("recursive",), finding) for finding in _recursive(_mapping(study.get("recursive")), parameters)]
     for key in ("friction_speed", "noise_scale"):
         stages = estimator.get(key)
         if isinstance(stages, list | tuple):
@@ -159,6 +157,18 @@ def _parameter(path: str, spec: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(("upper",), upper, message, "Exchange or widen the bounds.")
     elif _is_number(spec.get("start")):
         yield from start_findings({**spec, "transform": transform}, spec["start"], ("start",))
+
+
+def _recursive(recursive: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Finding]:
+    rule = recursive.get("rule", "extended")
+    for key, its_rule in (("iterations", "extended"), ("members", "ensemble")):
+        if key in recursive and rule in get_args(Rule) and rule != its_rule:
+            message = f"is a setting of the rule {its_rule}, and the rule is {rule}"
+            yield Finding((key,), recursive[key], message, f"Delete the line, or write `rule: {its_rule}`.")
+    for path in _mapping(recursive.get("drift")):
+        if path not in parameters:
+            message = f"'{path}' is not one of the study's parameters"
+            yield Finding(("drift", path), None, message, nearest(path, parameters))
 
 
 def _under(loc: Loc, finding: Finding) -> Finding:
