@@ -13,8 +13,10 @@ from spookax.scene import read_scene
 from spookax.stepping import rollout, state_from_joints
 from spookax.stepping.start import assembly_error
 from spookax.system import State, build, locate
+from spookax.system.cycles import on_cycles
 
-SYSTEM, PARAMS = build(read_scene(Path(__file__).parents[2] / "scenes" / "four_bar.yaml"))
+SCENES = Path(__file__).parents[2] / "scenes"
+SYSTEM, PARAMS = build(read_scene(SCENES / "four_bar.yaml"))
 CRANK, COUPLER, ROCKER, GROUND = 0.1, 0.35, 0.3, 0.4  # m
 START = {"drive": {"position": 0.5, "rate": 30.0}}
 
@@ -128,3 +130,47 @@ def test_gradient_through_the_assembly_of_a_loop(run, mode, seen):
     assert tuple(name for name, is_large in zip(ALL, large, strict=True) if is_large) == seen
     found, _ = compiled(mode(run, has_aux=True))(np.ones(len(VALUES)))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.linalg.norm(expected))
+
+
+# Which constraints are on loops
+
+
+def connected_without(groups, i):
+    """Whether two members of group i are connected by the other groups: the definition, by merging sets."""
+    parts = [{member} for member in set().union(*groups)]
+    for group in groups[:i] + groups[i + 1 :]:
+        touched = [part for part in parts if part & group]
+        parts = [part for part in parts if not part & group] + [set().union(*touched)]
+    return any(len(part & groups[i]) > 1 for part in parts)
+
+
+@pytest.mark.parametrize("size", [2, 4], ids=["joints", "joints, couplings and own rows"])
+def test_loops_are_found_by_their_definition(rng, size):
+    """On 400 random graphs; the world is one of the numbers, parallel joints are among them."""
+    seen = set()
+    for _ in range(400):
+        bodies = int(rng.integers(2, 12))
+        groups = [
+            set(rng.integers(-1, bodies, size=2 if size == 2 else rng.integers(1, size + 1)).tolist())
+            for _ in range(rng.integers(1, 14))
+        ]
+        found = on_cycles(groups)
+        assert found == [connected_without(groups, i) for i in range(len(groups))]
+        seen |= set(found)
+    assert seen == {False, True}
+
+
+def test_loops_of_a_few_mechanisms():
+    chain = [{i - 1, i} for i in range(3000)]  # deeper than Python recurses
+    assert not any(on_cycles(chain))
+    assert all(on_cycles([*chain, {-1, 2999}]))
+    assert on_cycles([{-1, 0}, {0, 1}, {0, 1}]) == [False, True, True]  # parallel joints are a loop
+    assert on_cycles([]) == []
+
+
+@pytest.mark.parametrize("path", sorted(SCENES.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_loops_of_the_shipped_scenes(path):
+    system, _ = build(read_scene(path))
+    groups = [{joint.parent, joint.child} for joint in system.joints]
+    groups += [{*system.ends(x.driver), *system.ends(x.driven)} for x in system.couplings]
+    assert system.in_loops.tolist() == [connected_without(groups, i) for i in range(len(groups))]

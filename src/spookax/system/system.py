@@ -9,6 +9,7 @@ import numpy as np
 
 from ..math.block_sparse import Pattern, symbolic
 from ..scene.kinds import JointKind
+from .cycles import on_cycles
 
 WORLD = -1
 _MANY = 8  # bodies from which on the step is factored in levels
@@ -184,7 +185,7 @@ class System:
         groups += [{*self.ends(x.driver), *self.ends(x.driven)} for x in self.couplings]
         known = {name: i for i, name in enumerate(self.bodies)}
         groups += [{known.get(name, WORLD) for name in row.bodies} for row in self.constraints]
-        return np.array([_connected(mine, groups[:i] + groups[i + 1 :]) for i, mine in enumerate(groups)], dtype=bool)
+        return np.array(on_cycles(groups), dtype=bool)
 
     @functools.cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
@@ -316,21 +317,6 @@ def _groups(owners: Sequence[int], count: int) -> tuple[tuple[int, ...], ...]:
         if 0 <= owner < count:
             groups[owner].append(position)
     return tuple(map(tuple, groups))
-
-
-def _connected(some: set[int], groups: Sequence[set[int]]) -> bool:
-    """Whether groups with common members lead from one of some numbers to another."""
-    above: dict[int, int] = {}
-
-    def top(number: int) -> int:
-        while number in above:
-            number = above[number]
-        return number
-
-    for group in groups:
-        first, *others = {top(number) for number in group}
-        above.update(dict.fromkeys(others, first))
-    return len({top(number) for number in some}) < len(some)
 
 
 def _find(items: tuple[Any, ...], name: str, kind: str) -> int:
