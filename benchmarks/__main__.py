@@ -39,6 +39,7 @@ LONG = {
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",
+    "learned_friction.seeds": "the filters on sixty further seeds (minutes)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
     "hysteresis.batch": "the same experiments by the batch method (minutes)",

@@ -82,6 +82,13 @@ BATCH = {
     "batch, step, exact slope": (Case(), True),
 }
 BATCH_OTHERS = {"batch, step": "all speeds 0.023-0.043, above 0.2 0.004-0.010"}
+FURTHER_SEEDS = range(5, 65)
+FURTHER = {
+    "step": Case(),
+    "step: walk 1e-7": Case(walk=1e-7),
+    "step: process noise 3e-4": Case(process=3e-4),
+    "step: derivatives": CASES["step: derivatives"],
+}
 GOALS = [("step", 0.07, 0.08, 0.0225), ("fine: sticking", 0.3, 0.3, 0.0225)]
 
 
@@ -244,13 +251,18 @@ def _call(f: Any, belief: Any, samples: Samples) -> Callable[[], Any]:
 
 
 def run(part: str) -> list[Row]:
-    """`filters`: times, curves and predictions of every case; `batch`: constant weights, most likely."""
+    """`filters`: times, curves and predictions of every case; `batch`: constant weights, most likely; `seeds`: sixty
+    further seeds, with settings that might predict velocities better.
+    """
     rows = _times() if part == "filters" else []
     for name, case in CASES.items() if part == "filters" else ():
         s = scores(case)
         columns = {"t = 200": s.middle, "end": s.end, "even": s.even, "even, end": s.even_end}
         columns |= {"above 0.2": s.above, "above 0.2, end": s.above_end, "velocity": s.velocity}
         rows.append(_line(name, columns, case.published))
+    for name, case in FURTHER.items() if part == "seeds" else ():
+        s = scores(case, FURTHER_SEEDS)
+        rows.append(_line(name, {"t = 200": s.middle, "end": s.end, "velocity": s.velocity}))
     for name, (case, exact) in BATCH.items() if part == "batch" else ():
         b = batch_scores(case, exact)
         columns = {"t = 200": b.middle, "even": b.even, "above 0.2": b.above, "seconds": b.seconds}

@@ -139,12 +139,15 @@ def test_recordings_are_the_source_s():
 
 @pytest.mark.parametrize(("case", "middle", "end", "velocity"), learned_friction.GOALS, ids=lambda value: str(value))
 def test_medians_of_five_seeds(case, middle, end, velocity):
-    """Curves at t = 200 and at the end on the source's grid [N], and predictions of the next velocity [m/s]; to the
-    digits that the goals are given in."""
+    """Curves at t = 200 and at the end on the source's grid [N], and predictions of the next velocity [m/s].
+
+    The goal of the velocity, 0.0225, is the median of five runs of another program, printed to four digits. With the
+    step version it is reached in those digits and no more: 0.02250032.
+    """
     scores = learned_friction.scores(learned_friction.CASES[case])
-    assert np.median(scores.middle) <= middle + 0.5e-2
-    assert np.median(scores.end) <= end + 0.5e-2
-    assert np.median(scores.velocity) <= velocity + 0.5e-4
+    assert np.median(scores.middle) <= middle
+    assert np.median(scores.end) <= end
+    assert round(float(np.median(scores.velocity)), 4) <= velocity
 
 
 @pytest.mark.slow
