@@ -84,7 +84,7 @@ class DualFilter(eqx.Module):
         """`update`, not compiled."""
         states, Y, z = belief.states, belief.Y, belief.z
         at = Context(self.model, self.model.prepare(z), self.noise, u)
-        hint = at.moved(states, states.mean)[1] if self.model.reads_pair else states.hint
+        hint = at.moved(states.x, states.mean, states.hint)[1] if self.model.reads_pair else states.hint
 
         def residual(a: Array, z: Array) -> Array:
             at_z, (d, w) = at._replace(p=self.model.prepare(z)), at.split(a)

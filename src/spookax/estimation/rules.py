@@ -57,10 +57,10 @@ class Context(NamedTuple):
         n = self.model.tangent_size
         return a[:n], a[n:] if a.shape[0] > n else jnp.zeros(self.model.noise_size, dtype=a.dtype)
 
-    def moved(self, belief: Belief, a: Float[Array, " a"]) -> tuple[Any, Array]:
-        """The state after the step that starts at `a`, and its hint."""
+    def moved(self, x: Any, a: Float[Array, " a"], hint: Float[Array, " h"]) -> tuple[Any, Array]:
+        """The state after the step that starts at `a` about x, and its hint."""
         d, w = self.split(a)
-        return self.model.step(self.model.retract(belief.x, d), self.p, self.u, w, self.noise, belief.hint)
+        return self.model.step(self.model.retract(x, d), self.p, self.u, w, self.noise, hint)
 
     def residual(self, x: Any, x1: Any, reading: Reading) -> Float[Array, " c"]:
         """Whitened residuals of the readings of a step from x to x1."""
@@ -69,8 +69,10 @@ class Context(NamedTuple):
 
     def read(self, belief: Belief, reading: Reading, a: Float[Array, " a"]) -> Float[Array, " c"]:
         """Whitened residuals at `a`."""
-        x = self.model.retract(belief.x, self.split(a)[0])
-        return self.residual(x, self.moved(belief, a)[0] if self.model.reads_pair else x, reading)
+        x = x1 = self.model.retract(belief.x, self.split(a)[0])
+        if self.model.reads_pair:
+            x1 = self.moved(belief.x, a, belief.hint)[0]
+        return self.residual(x, x1, reading)
 
 
 class Move(NamedTuple):
@@ -119,7 +121,7 @@ class Line(NamedTuple):
 def line_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Line:
     """The step that starts at `a`."""
     model, (d, w) = at.model, at.split(a)
-    x1, hint = at.moved(belief, a)
+    x1, hint = at.moved(belief.x, a, belief.hint)
 
     def stepped(d: Array, w: Array) -> Array:
         return model.local(model.replay(model.retract(belief.x, d), at.p, at.u, w, at.noise, hint), x1)
@@ -225,7 +227,7 @@ class Unscented(AbstractRule):
             m = model.noise_size
             mean = jnp.concatenate([mean, jnp.zeros(m, dtype=mean.dtype)])
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=mean.dtype))
-        x1, hint = at.moved(belief, belief.mean)
+        x1, hint = at.moved(belief.x, belief.mean, belief.hint)
 
         def stepped(a: Array) -> Array:
             x, _ = model.step(model.retract(belief.x, a[:n]), at.p, at.u, a[n:], at.noise, belief.hint)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from .._typing import Array, Float
 from ..math import small
 from ..protocol import AbstractModel, Noise
-from .linearise import backwards, whitened
-from .rules import Reading
+from .linearise import backwards
+from .rules import Context, Reading
 
 
 class SlowBelief(eqx.Module):
@@ -62,28 +62,23 @@ class Motion(NamedTuple):
     hint: Float[Array, " h"]
 
 
-def split(model: AbstractModel, a: Float[Array, " a"]) -> tuple[Array, Array]:
-    """(d, w) of a vector; w = 0 where it is not part of it."""
-    n = model.tangent_size
-    return a[:n], a[n:] if model.reads_pair else jnp.zeros(model.noise_size, dtype=a.dtype)
-
-
 def rows_of(
     model: AbstractModel, belief: SlowBelief, u: Array, reading: Reading, noise: Noise, a: Array, dz: Array
 ) -> Rows:
     """The readings linearised at (a, z + dz)."""
-    hint = belief.hint
-    if model.reads_pair:
-        d, w = split(model, a)
-        hint = model.step(model.retract(belief.x, d), model.prepare(belief.z + dz), u, w, noise, hint)[1]
+
+    def context(dz: Array) -> Context:
+        return Context(model, model.prepare(belief.z + dz), noise, u)
+
+    hint = context(dz).moved(belief.x, a, belief.hint)[1] if model.reads_pair else belief.hint
 
     def read(a: Array, dz: Array) -> Array:
-        p, (d, w) = model.prepare(belief.z + dz), split(model, a)
+        at = context(dz)
+        d, w = at.split(a)
         x = x1 = model.retract(belief.x, d)
         if model.reads_pair:
-            x1 = model.replay(x, p, u, w, noise, hint)
-        predicted = jax.vmap(lambda s: model.observe(x, x1, p, s))(reading.s)
-        return whitened(model, noise, predicted, reading.y, reading.seen)
+            x1 = model.replay(x, at.p, u, w, noise, hint)
+        return at.residual(x, x1, reading)
 
     if not _depends(lambda dz: read(a, dz), dz):
         e, (J_a,) = backwards(lambda a: read(a, dz), a)
@@ -94,8 +89,9 @@ def rows_of(
 
 def by_derivative(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noise) -> Motion:
     """The motion by its derivative at the mean."""
-    d, w = split(model, belief.mean)
-    x1, hint = model.step(model.retract(belief.x, d), model.prepare(belief.z), u, w, noise, belief.hint)
+    at = Context(model, model.prepare(belief.z), noise, u)
+    d, w = at.split(belief.mean)
+    x1, hint = at.moved(belief.x, belief.mean, belief.hint)
 
     def stepped(d: Array, w: Array, z: Array) -> Array:
         return model.local(model.replay(model.retract(belief.x, d), model.prepare(z), u, w, noise, hint), x1)
@@ -111,21 +107,21 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
 
     Needs a P_aa of full rank.
     """
-    k, p, (d, w) = belief.mean.shape[0], model.prepare(belief.z), split(model, belief.mean)
+    at, k = Context(model, model.prepare(belief.z), noise, u), belief.mean.shape[0]
     centre = 1.0 - k / spread**2
     if centre < -1e-9:
         raise ValueError(f"sigma points: {k} directions need a spread of at least {k**0.5:.4g}, got {spread:g}")
-    x1, hint = model.step(model.retract(belief.x, d), p, u, w, noise, belief.hint)
+    x1, hint = at.moved(belief.x, belief.mean, belief.hint)
     S = small.cholesky(belief.P_aa)
     points = jnp.concatenate([belief.mean[None], belief.mean + spread * S.T, belief.mean - spread * S.T])
 
     def stepped(a: Array, w: Array, p: Any) -> Array:
-        x = model.retract(belief.x, split(model, a)[0])
+        x = model.retract(belief.x, at.split(a)[0])
         return model.local(model.step(x, p, u, w, noise, belief.hint)[0], x1)
 
     def average(z: Array) -> tuple[Array, Array]:
         p = model.prepare(z)
-        values = jax.vmap(lambda a: stepped(a, split(model, a)[1], p))(points)
+        values = jax.vmap(lambda a: stepped(a, at.split(a)[1], p))(points)
         return centre * values[0] + jnp.sum(values[1:], axis=0) / (2.0 * spread**2), values
 
     shift, back, values = jax.vjp(average, belief.z, has_aux=True)
@@ -135,7 +131,8 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
     bend = ((plus + minus) / 2.0 - shift).T / spread
     E = jnp.concatenate([bend, max(centre, 0.0) ** 0.5 * (middle - shift)[:, None]], axis=1)
     if not model.reads_pair:
-        E = jnp.concatenate([E, backwards(lambda w: stepped(belief.mean, w, p), w)[1][0]], axis=1)
+        _, (by_w,) = backwards(lambda w: stepped(belief.mean, w, at.p), at.split(belief.mean)[1])
+        E = jnp.concatenate([E, by_w], axis=1)
     return Motion(M, C, E, model.retract(x1, shift), hint)
 
 

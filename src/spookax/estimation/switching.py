@@ -191,7 +191,7 @@ class IMM(AbstractSwitching):
             here = Context(f.model, f.model.prepare(jnp.asarray(f.z)), f.noise, u)
             d, _ = here.split(belief.mean)
             x = f.model.retract(belief.x, d)
-            x1 = here.moved(belief, belief.mean)[0] if f.model.reads_pair else x
+            x1 = here.moved(belief.x, belief.mean, belief.hint)[0] if f.model.reads_pair else x
             return jax.vmap(lambda s: f.model.observe(x, x1, here.p, s))(s)
 
         y = self.each(one, modes.beliefs)
