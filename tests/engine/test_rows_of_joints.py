@@ -31,7 +31,7 @@ def test_rows_are_called_by_what_they_hold(name):
 
 @pytest.mark.parametrize("free", [(), ("x",), ("rx",), ("ry",), ("rz",), ("rx", "ry"), ("y", "rz", "rx")])
 def test_rows_of_a_generic_joint_are_those_it_locks(free):
-    """But for two turns, whose one row keeps both their columns apart: it is called by the third."""
+    """Of two free turns, too: the row that keeps their axes at right angles is called by the third coordinate."""
     locked = [c for c in ("x", "y", "z", "rx", "ry", "rz") if c not in free]
     assert sorted(generic(locked).rows) == sorted(locked)
 

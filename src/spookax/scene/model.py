@@ -19,7 +19,7 @@ class Regularisation(Strict):
         default=1e-6, description="Compliance of every joint row, relative to its own mobility (no unit)"
     )
     relaxation_steps: NonNegative = Field(
-        default=2.0, description="Time steps in which a joint error decays: 2 robust, 1 accurate (steps)"
+        default=2.0, description="Time steps in which a joint error decays: 2 robust, 1 slightly more accurate (steps)"
     )
     v_creep: Positive = Field(default=1e-6, description="Largest creep of a joint that friction holds [rad/s or m/s]")
 
