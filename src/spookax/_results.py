@@ -59,6 +59,11 @@ class ESTIMATE_RESULTS(STEP_RESULTS):  # pyright: ignore
         "The estimation met numbers that are not finite: the simulator diverged along the trajectory. "
         "Halve the step size, and check the start values and bounds of the parameters."
     )
+    no_information = (
+        "The estimation converged, but neither the recordings nor a prior say anything about some parameter, or "
+        "combination of parameters: its standard deviation is infinite, its value where the search left it. Give it "
+        "a prior, hold it, or record a motion that depends on it."
+    )
     interrupted = "The estimation was interrupted; the last iterate was kept. Resume it with `--resume`."
     local_minimum = (
         "The estimation converged, but the cost is far above what its noise levels explain: a local "

@@ -23,11 +23,12 @@ from scipy.stats import chi2, norm
 
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Problem, Settings, Stage, fit
-from spookax.estimation.linearise import Path
+from spookax.estimation.linearise import Path, before
 from spookax.estimation.problem import Iterate
 from spookax.estimation.recording import Plan, follow, stiff_gains
 from spookax.estimation.residual_form import ResidualEstimator, fit_residual
 from spookax.estimation.residual_rows import displaced, eliminate, linear_rows, log_determinants, read_back, substitute
+from spookax.estimation.uncertainty import uncertainty
 from spookax.math import bordered
 from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise, Samples
@@ -43,6 +44,13 @@ pytestmark = pytest.mark.timeout(300)
 MODEL = LinearModel()
 FORCE = np.array([1.5, -0.7])
 STEPS, SD, OWN_WEIGHT = 25, 0.8, np.array([2.0])
+
+
+class SplitForce(LinearModel):
+    """z = (two forces on the first mass, force on the second, offset): of the first two only their sum shows."""
+
+    def prepare(self, z):
+        return jnp.concatenate([z[:1] + z[1:2], z[2:]])
 
 
 def linear_start(x: Masses, own: float) -> tuple[jax.Array, Path]:
@@ -185,6 +193,30 @@ def test_border_is_dense_joint_least_squares(rng, bound):
         P = np.linalg.inv(A.T @ A)
         np.testing.assert_allclose(found.covariance, P[-2:, -2:], rtol=1e-5)
         np.testing.assert_allclose(found.own_covariance[1], P[[2 * n - 1]][:, [2 * n - 1]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", [fit, fit_residual])
+def test_parameters_that_nothing_speaks_about_are_named(rng, form):
+    """One force in two parts: their sum and all else are those of one force, their own variances infinite."""
+    samples, x = recording(rng, STEPS, FORCE, 0.3)
+    fits, states, settings = [], [], Settings(tolerance=1e-13, marginal=False)
+    for model, count in ((MODEL, 2), (SplitForce(), 3)):
+        z, none, wide = jnp.zeros(count + 1), np.zeros(count), np.full(count, np.inf)
+        plan = Plan(before(x), jnp.zeros((STEPS, 2)), stiff_gains(model, z, NOISE, before(x)))
+        path = follow(model, z, NOISE, plan, samples.u, jnp.zeros(0))
+        problem = Problem((samples,), none, none, np.eye(count)[-1], -wide, wide, OWN_WEIGHT, SD)
+        stage, start = Stage(model, NOISE), Iterate(z[:count], (z[count:],), (path,))
+        fits.append(form(problem, [stage], start, settings))
+        states.append(uncertainty(problem, stage, fits[-1])[0].covariance)
+    one, two = fits
+    assert one.result == ESTIMATE_RESULTS.successful
+    assert two.result == ESTIMATE_RESULTS.no_information
+    np.testing.assert_allclose([two.iterate.z[:2].sum(), two.iterate.z[2]], one.iterate.z, rtol=1e-6)
+    np.testing.assert_allclose(two.cost, one.cost, rtol=1e-9)
+    np.testing.assert_array_equal(two.covariance[:2], [[np.inf, 0.0, 0.0], [0.0, np.inf, 0.0]])
+    np.testing.assert_allclose(two.covariance[2, 2], one.covariance[1, 1], rtol=1e-6)
+    np.testing.assert_allclose(two.own_covariance[0], one.own_covariance[0], rtol=1e-6)
+    np.testing.assert_allclose(states[1], states[0], rtol=1e-5, atol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------------------------

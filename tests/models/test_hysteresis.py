@@ -185,6 +185,21 @@ def test_batch_is_dense_least_squares():
     np.testing.assert_allclose(found.covariance, spread, rtol=1e-3, atol=1e-3 * np.max(spread))
 
 
+def test_a_reach_that_is_never_reached_is_not_known():
+    """The second element only sticks: its reach has an infinite variance, the rest is as with a prior of it."""
+    u = np.sin(2 * np.pi * np.arange(1500) / 500)
+    y = response(u, ElastoSlide([1.0, 0.5], [0.3, 5.0], STEP)) + 0.01 * np.random.default_rng(0).normal(size=u.size)
+    model = ElastoSlide([1.2, 0.4], [0.25, 5.0], STEP, 1e-4, unknown=("stiffness", "reach"))
+    z, _, found = fitted(model, u, y, 0.01, Settings(determinant=False))
+    assert found.result == ESTIMATE_RESULTS.no_information
+    np.testing.assert_array_equal(found.covariance[3], [0, 0, 0, np.inf])
+    kept, _, wanted = fitted(model, u, y, 0.01, Settings(determinant=False), weight=np.array([0.0, 0.0, 0.0, 1.0]))
+    assert wanted.result == ESTIMATE_RESULTS.successful
+    assert wanted.covariance[3, 3] == pytest.approx(1.0)
+    np.testing.assert_allclose(z, kept, rtol=1e-9)
+    np.testing.assert_allclose(found.covariance[:3, :3], wanted.covariance[:3, :3], rtol=1e-9)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_first_places_of_the_blocks_have_a_prior(count):
     """Whatever their number, odd ones among them."""

@@ -93,9 +93,52 @@ class Progress:
     seconds: float
 
 
+_SILENT = 1e-12  # information of a direction beside that of its parameters alone: what rounding leaves of none
+
+
+class Posterior(NamedTuple):
+    """What is known of the parameters z at the end of a fit; both matrices are zero for parameters at a bound."""
+
+    covariance: Float[np.ndarray, "p p"]  # infinite variances, and no covariances, where nothing is known
+    known: Float[np.ndarray, "p p"]  # without the directions that nothing is known of: finite
+    result: ESTIMATE_RESULTS
+
+
+def posterior(
+    problem: Problem, z: Float[np.ndarray, " p"], N: Float[np.ndarray, "p p"], result: ESTIMATE_RESULTS
+) -> Posterior:
+    """From the reduced matrix N with its priors; `result` as it was, or what N makes of it.
+
+    N says nothing about a direction where an eigenvalue, scaled to a unit diagonal, is zero to rounding. Parameters
+    with a prior have no part in such directions, and what is known of others outside them is the same whatever lies in
+    them.
+    """
+    inverse = np.zeros_like(N)
+    if not np.all(np.isfinite(N)):
+        return Posterior(inverse, inverse, ESTIMATE_RESULTS.nonfinite)
+    free = np.flatnonzero((z > problem.lower + 1e-9) & (z < problem.upper - 1e-9))
+    bare = free[problem.weight[free] == 0]
+    scale = np.sqrt(np.where(np.diag(N) > 0, np.diag(N), 1.0))
+    S = N / np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(S[np.ix_(bare, bare)])
+    silent = np.zeros((len(z), int(np.sum(values < _SILENT))))
+    silent[bare] = vectors[:, values < _SILENT]
+    beside = silent @ silent.T  # (S + V V')^-1 = S^+ + V V' for V orthonormal with S V = 0
+    inverse[np.ix_(free, free)] = np.linalg.inv((S + beside)[np.ix_(free, free)])
+    known = (inverse - beside) / np.outer(scale, scale)
+    covariance, lost = known.copy(), np.flatnonzero(np.any(np.abs(silent) > np.sqrt(_SILENT), axis=1))
+    covariance[lost] = covariance[:, lost] = 0.0
+    covariance[lost, lost] = np.inf
+    if lost.size and result == ESTIMATE_RESULTS.successful:
+        result = ESTIMATE_RESULTS.no_information
+    return Posterior(covariance, known, result)
+
+
 @dataclasses.dataclass
 class Fit:
-    """Result of a fit. `covariance` is that of z at the optimum, parameters at a bound left out (zero)."""
+    """Result of a fit. `covariance` is that of z at the optimum: zero for parameters at a bound, and an infinite
+    variance for those that nothing is known of (see `posterior`).
+    """
 
     iterate: Iterate
     cost: float  # joint, with priors, without the log-determinants

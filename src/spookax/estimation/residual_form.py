@@ -33,7 +33,7 @@ from .._results import ESTIMATE_RESULTS
 from .._typing import Array, Float
 from ..math.bordered import Factor
 from ..math.small import solve_upper
-from .problem import Fit, Iterate, Problem, Progress, Settings, Stage
+from .problem import Fit, Iterate, Problem, Progress, Settings, Stage, posterior
 from .residual_rows import (
     Linear,
     Point,
@@ -254,17 +254,12 @@ class ResidualEstimator:
         p, linear = self.problem, self._linear(stage, here)
         reduced = self._reduce(linear, here, 0.0)
         z, N = np.asarray(here.z), np.asarray(reduced.N)
-        covariance = np.zeros_like(N)
-        free = (z > p.lower + 1e-9) & (z < p.upper - 1e-9)
-        if not np.all(np.isfinite(N)):
-            result = ESTIMATE_RESULTS.nonfinite
-        elif free.any():
-            covariance[np.ix_(free, free)] = np.linalg.inv(N[np.ix_(free, free)])
+        covariance, known, result = posterior(p, z, N, result)
         own = []
         for factor, T in zip(reduced.factors, reduced.own, strict=True):
             m = T.shape[0]
             half = solve_upper(factor.border_triangle[:m, :m], jnp.eye(m))
-            own.append(np.asarray(half @ half.T + T[:, :-1] @ covariance @ T[:, :-1].T))
+            own.append(np.asarray(half @ half.T + T[:, :-1] @ known @ T[:, :-1].T))
         half_log_det, log_density = self._log_determinants(stage, linear)
         return ResidualFit(
             iterate=here.iterate(),
@@ -289,7 +284,7 @@ class ResidualEstimator:
 
 def _promise(N: Array, g: Array, low: Array, high: Array) -> float:
     """The decrease that one parameter alone promises, at most: half its squared projected gradient step in sd."""
-    D = jnp.sqrt(jnp.diagonal(N))
+    D = jnp.sqrt(jnp.where(jnp.diagonal(N) > 0, jnp.diagonal(N), 1.0))
     return float(jnp.max((D * jnp.clip(g / D**2, low, high)) ** 2, initial=0.0)) / 2
 
 

@@ -33,7 +33,7 @@ from ..protocol import Noise, Samples
 from . import levels, recording
 from .levels import SAME_LEVEL, Evidence, at_present, estimate_levels
 from .linearise import Linearised, Path, before
-from .problem import Fit, Iterate, Part, Problem, Progress, Settings, Stage
+from .problem import Fit, Iterate, Part, Problem, Progress, Settings, Stage, posterior
 from .recording import (
     Plan,
     at_levels,
@@ -71,8 +71,12 @@ DEFAULT_SETTINGS = Settings()
 
 @seldom_called
 def box_step(N: Array, g: Array, lower: Array, upper: Array, damping: Array) -> Array:
-    """Minimiser of 1/2 d' (N + damping diag N) d - g' d between bounds, by the package's own Lemke solver."""
-    D = 1 / jnp.sqrt(jnp.diagonal(N))
+    """Minimiser of 1/2 d' (N + damping diag N) d - g' d between bounds, by the package's own Lemke solver.
+
+    A parameter that N says nothing about stays where it is, unless g moves it.
+    """
+    diagonal = jnp.diagonal(N)
+    D = 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0))
     M = D[:, None] * N * D[None, :] + damping * jnp.eye(N.shape[0], dtype=N.dtype)
     return D * solve_mlcp(MLCP(M, -D * g, lower / D, upper / D)).x
 
@@ -432,19 +436,13 @@ class Estimator:
     def _finish(self, stage: Stage, it: Iterate, linear: _Linear, result: Any) -> Fit:
         p, count = self.problem, it.z.shape[0]
         N, z = np.asarray(linear.N), np.asarray(it.z)
-        held = (z <= p.lower + 1e-9) | (z >= p.upper - 1e-9)
-        covariance = np.zeros_like(N)
-        if not np.all(np.isfinite(N)):
-            result = ESTIMATE_RESULTS.nonfinite
-        elif (~held).any():
-            free = np.ix_(~held, ~held)
-            covariance[free] = np.linalg.inv(N[free])
+        covariance, known, result = posterior(p, z, N, result)
         own = []
         for o, part in zip(it.own, linear.parts, strict=True):
             corner = np.asarray(part.N)[count:, count:] + np.diag(p.own_weight**2)
             inverse = np.linalg.inv(corner) if o.shape[0] else np.zeros((0, 0))
             side = inverse @ np.asarray(part.N)[count:, :count]
-            own.append(inverse + side @ covariance @ side.T)
+            own.append(inverse + side @ known @ side.T)
         return Fit(
             iterate=it,
             cost=self.cost(stage, it),

@@ -13,7 +13,7 @@ from .._typing import Array, Float
 from . import blocks
 from .blocks import joined
 from .linearise import Linearised
-from .problem import Fit, Problem, Settings, Stage
+from .problem import Fit, Problem, Settings, Stage, posterior
 from .simulator_form import Estimator
 from .sweeps import Filtered, smooth_covariance_on
 
@@ -52,18 +52,22 @@ def preparations(lin: Linearised, f: Filtered) -> list[Callable[[], None]]:
 
 
 def uncertainty(problem: Problem, stage: Stage, fit: Fit) -> list[Uncertainty]:
-    """Covariances of the states of every recording and innovations at the estimate, from the fit's last sweep."""
+    """Covariances of the states of every recording and innovations at the estimate, from the fit's last sweep;
+    without the directions of the parameters that nothing is known of.
+    """
+    N = fit.information + np.diag(problem.weight**2)
+    known = posterior(problem, np.asarray(fit.iterate.z), N, fit.result).known
     parts = fit.parts or Estimator(problem, Settings()).linear(stage, fit.iterate).parts
     found = []
     for part, own in zip(parts, fit.own_covariance, strict=True):
-        count = fit.covariance.shape[0]
+        count = known.shape[0]
         both = np.zeros((count + own.shape[0],) * 2)
-        both[:count, :count] = fit.covariance
+        both[:count, :count] = known
         if own.shape[0]:
             # own parameters follow the shared ones: cov = T cov_z T' + what remains of their own
             corner = np.asarray(part.N)[count:, count:] + np.diag(problem.own_weight**2)
             follow = -np.linalg.solve(corner, np.asarray(part.N)[count:, :count])
-            both[count:, :count] = follow @ fit.covariance
+            both[count:, :count] = follow @ known
             both[:count, count:] = both[count:, :count].T
             both[count:, count:] = own
         found.append(state_uncertainty(part.lin, part.f, both))
