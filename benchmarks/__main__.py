@@ -41,6 +41,7 @@ LONG = {
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",
     "learned_friction.seeds": "the filters on sixty further seeds (minutes)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
+    "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
     "hysteresis.batch": "the same experiments by the batch method (minutes)",
     "hysteresis.bouc_wen": "elasto-slide elements on a Bouc-Wen oscillator's record (reads SPOOKAX_DATA)",

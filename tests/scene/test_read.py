@@ -129,6 +129,27 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
         (BODY.replace("1\n", "2\n", 1), 1, "spookax", "must be 1, got 2", "Write 1."),
         (BODY.replace("1\n", "true\n", 1), 1, "spookax", "must be 1, got true", "`spookax: 1`"),
         (
+            KINDS + "  h:\n    type: hinge\n    child: a\n    friction: {learned: {force: 1, weights: [1, 2]}}\n",
+            9,
+            "joints.h.friction.learned.weights",
+            "a network 1-6-6-1 has 61 weights, got 2",
+            "Delete the line",
+        ),
+        (
+            KINDS + "  p:\n    type: prismatic\n    child: a\n    friction: {learned: {force: 1, sees: [angle]}}\n",
+            9,
+            "joints.p.friction.learned.sees",
+            "this axis has no angle",
+            "Delete `angle`.",
+        ),
+        (
+            KINDS + "  h:\n    type: hinge\n    child: a\n    friction: {learned: {force: 1, sees: [lode]}}\n",
+            9,
+            "joints.h.friction.learned.sees[0]",
+            "got 'lode'",
+            "load",
+        ),
+        (
             BODY + "  a b: {mass: 1, inertia: [1, 1, 1]}\n",
             5,
             "bodies.a b",

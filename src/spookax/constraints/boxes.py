@@ -15,10 +15,12 @@ that speed is said by the restitution (`stepping.impacts`), or it is lost.
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Bool, Float
+from ..math import network
 from ..math.block_sparse import take
 from ..system import Params, System
 
@@ -41,13 +43,51 @@ def empty(system: System, dtype: jnp.dtype) -> Box:
     return Box(zero, one, one, zero, -one, one, jnp.zeros(len(system.bearings), dtype=dtype))
 
 
-def dry_friction(system: System, params: Params, rate: Float[Array, " axes"]) -> Float[Array, " friction"]:
-    """Coulomb level plus Stribeck excess at the present rate, per friction axis [N m or N]."""
+def dry_friction(
+    system: System,
+    params: Params,
+    command: Float[Array, " motors"],
+    rate: Float[Array, " axes"],
+    position: Float[Array, " axes"],
+) -> Float[Array, " friction"]:
+    """Coulomb level, Stribeck excess and what networks add at the present rate, per friction axis. [N m or N]"""
     index = np.array(system.friction_axes, dtype=int)
     ratio = jnp.abs(rate[index]) / params.stribeck_speed[index]
     safe = jnp.where(ratio > 0, ratio, 1.0)
     power = jnp.where(ratio > 0, safe ** params.stribeck_exponent[index], 0.0)
-    return params.coulomb[index] + params.stribeck_excess[index] * jnp.exp(-power)
+    level = params.coulomb[index] + params.stribeck_excess[index] * jnp.exp(-power)
+    for n, learned in enumerate(system.networks):
+        speed, force = params.learned_speed[n], params.learned_force[n]
+        layers = network.layers(params.weights[learned.begin : learned.end], learned.sizes)
+        for axis in learned.axes:
+            inputs = [jnp.abs(rate[axis]) / speed]
+            for name in learned.sees:
+                if name == "load":
+                    inputs.append(jnp.abs(_load(system, params, axis, command, rate, position)) / force)
+                else:
+                    inputs += [jnp.cos(position[axis]), jnp.sin(position[axis])]
+            # never negative: friction only takes energy
+            more = force * jax.nn.softplus(network.output(layers, jnp.stack(inputs)))
+            level = level.at[system.friction_axes.index(axis)].add(more)
+    return level
+
+
+def _load(
+    system: System,
+    params: Params,
+    axis: int,
+    command: Float[Array, " motors"],
+    rate: Float[Array, " axes"],
+    position: Float[Array, " axes"],
+) -> Float[Array, ""]:
+    """What the motors of an axis give at the present rate, `bias` and cogging left out. [N m or N]"""
+    out = jnp.zeros_like(params.step)
+    for m, motor in enumerate(system.motors):
+        if motor.axis == axis:
+            push, kappa = drive(system, params, m, command[m], rate[axis], position[axis])
+            force, most = (push - kappa * rate[axis]) / params.step, params.max_force[m]
+            out = out + (jnp.clip(force, -most, most) if motor.bounded else force)
+    return out
 
 
 def _lower(system: System) -> np.ndarray:
@@ -104,7 +144,7 @@ def rows(
     h = params.step
     parts: list[tuple[Array, Array, Array, Array, Array, Array]] = []
     if system.friction_axes:
-        force = h * dry_friction(system, params, rate)
+        force = h * dry_friction(system, params, command, rate, position)
         one = jnp.ones_like(force)
         parts.append((force, one, params.v_creep * one, jnp.zeros_like(force), -one, one))
     stops = system.boxes_of("lower", "upper")

@@ -7,8 +7,9 @@ import numpy as np
 
 from spookax.mjcf.poses import Pose
 from spookax.scene import Scene
+from spookax.scene.friction import Friction
 from spookax.scene.kinds import frame
-from spookax.scene.parts import Along, Friction, Joint, JointPosition, JointRate
+from spookax.scene.parts import Along, Joint, JointPosition, JointRate
 
 WORLD = "world"
 NO_JOINT = ("distance", "line", "rolling_sphere", "rolling_disc")  # of MJCF, which cannot say them
@@ -90,7 +91,7 @@ def is_bare(scene: Scene, name: str, used: set[str]) -> bool:
 
 
 def _is_dry(friction: Friction) -> bool:
-    return any((friction.coulomb, friction.stribeck.excess, friction.bearing))
+    return any((friction.coulomb, friction.stribeck.excess, friction.bearing, friction.learned))
 
 
 def used_joints(scene: Scene) -> set[str]:

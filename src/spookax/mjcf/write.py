@@ -23,8 +23,9 @@ from spookax.mjcf.tree import (
     zero_pose,
 )
 from spookax.scene import FileProblem, Scene
+from spookax.scene.friction import Friction
 from spookax.scene.inertia import COMPONENTS
-from spookax.scene.parts import Body, Friction, Joint, Limits, Motor, Sensor
+from spookax.scene.parts import Body, Joint, Limits, Motor, Sensor
 from spookax.scene.shapes import Shape
 
 _CONSTRAINTS = ("ball", "hinge", "fixed")  # joints that equality constraints can say
@@ -164,6 +165,8 @@ class _Writer:
         for key, value in extra.items():
             if value:
                 self.report.add(f"joints.{path}", f"MJCF has no `{key}`", f"Set `{key}` to 0.")
+        if friction.learned is not None:
+            self.report.add(f"joints.{path}", "MJCF has no learned friction", "Delete `learned`.")
 
     def _shapes(self, element: Xml.Element, name: str, body: Body) -> None:
         for index, shape in enumerate(body.shapes):

@@ -11,7 +11,6 @@ Networks" of LowLevelParticleFilters.jl; `Sticking` is ours.
 """
 
 import abc
-import math
 from typing import Any
 
 import equinox as eqx
@@ -20,7 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float, Scalar
+from ..math import network
 from ..protocol import AbstractVectorModel, Noise
+from ..scene import network as start
 
 
 class AbstractFriction(eqx.Module):
@@ -52,42 +53,17 @@ class NeuralFriction(AbstractFriction):
 
     @property
     def size(self) -> int:
-        return sum((a + 1) * b for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True))
+        return start.count(self.sizes)
 
     def prepare(self, z: Float[Array, " p"]) -> list[Array]:
-        """Of every layer the matrix with the bias as its last column."""
-        shapes, layers, begin = list(zip(self.sizes[:-1], self.sizes[1:], strict=True)), [], 0
-        for a, b in shapes:
-            layers.append(z[begin : begin + (a + 1) * b].reshape(b, a + 1))
-            begin += (a + 1) * b
-        return layers
+        return network.layers(z, self.sizes)
 
     def level(self, p: list[Array], speed: Scalar) -> Scalar:
-        y = jnp.reshape(speed, (1,))
-        for i, layer in enumerate(p):
-            y = jnp.sum(layer[:, :-1] * y, axis=1) + layer[:, -1]
-            y = jnp.tanh(y) if i < len(p) - 1 else y
-        return y[0]
+        return network.output(p, jnp.reshape(speed, (1,)))
 
     def draw(self, rng: np.random.Generator, kind: str = "rich") -> np.ndarray:
-        """Weights (p,) to start from.
-
-        `rich`: uniform with standard deviation (5/3) / sqrt(inputs) [Kaiming with the gain of tanh], biases within
-        1/sqrt(inputs); `glorot`: within sqrt(6 / (inputs + outputs)), biases zero; `plain`: all within 1/sqrt(inputs).
-        A network that starts with small weights learns a nearly straight line and keeps to it.
-        """
-        bounds = {
-            "rich": lambda a, b: (5.0 / 3.0 * math.sqrt(3.0 / a), 1.0 / math.sqrt(a)),
-            "glorot": lambda a, b: (math.sqrt(6.0 / (a + b)), 0.0),
-            "plain": lambda a, b: (1.0 / math.sqrt(a),) * 2,
-        }
-        if kind not in bounds:
-            raise ValueError(f"no such start of a network: {kind!r}; known: {', '.join(bounds)}")
-        parts = []
-        for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True):
-            weight, bias = bounds[kind](a, b)
-            parts.append(rng.uniform(-1.0, 1.0, size=(b, a + 1)) * np.append(np.full(a, weight), bias))
-        return np.concatenate([part.reshape(-1) for part in parts])
+        """Weights (p,) to start from: see `spookax.scene.network.draw`."""
+        return start.draw(self.sizes, rng, kind)
 
 
 class StribeckFriction(AbstractFriction):

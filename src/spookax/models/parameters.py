@@ -5,6 +5,7 @@
 | log | start-signed exp(z) | positive quantities |
 | identity | scale z | offsets, angles, biases |
 | box | lower + (upper - lower) / (1 + exp(-z)) | quantities with two hard ends |
+| network | z | weights of learned friction, all of one network |
 | inertia | J = tr(S) 1 - S, S = L L^T, z = (log diag L, rest of L) | six numbers of one body, physically consistent |
 """
 
@@ -23,7 +24,9 @@ INERTIA_NAMES = ("xx", "yy", "zz", "xy", "xz", "yz")
 
 @dataclasses.dataclass(frozen=True)
 class Free:
-    """One unknown: `path` as in the scene (or `bodies.NAME.inertia` with transform `inertia`)."""
+    """One unknown: `path` as in the scene; of several numbers with transform `inertia` (`bodies.NAME.inertia`) or
+    `network` (`joints.NAME.friction.learned.weights`).
+    """
 
     path: str
     start: float | tuple[float, ...]
@@ -34,7 +37,15 @@ class Free:
 
     @property
     def size(self) -> int:
-        return 6 if self.transform == "inertia" else 1
+        return len(self.start) if isinstance(self.start, tuple) else 1
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Of every number."""
+        if not isinstance(self.start, tuple):
+            return (self.path,)
+        names = INERTIA_NAMES if self.transform == "inertia" else range(self.size)
+        return tuple(f"{self.path}.{name}" for name in names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +62,7 @@ class ParameterMap:
     @property
     def paths(self) -> tuple[str, ...]:
         """One path per natural value, in the order of `values`."""
-        names: list[str] = []
-        for f in self.free:
-            names += [f"{f.path}.{n}" for n in INERTIA_NAMES] if f.transform == "inertia" else [f.path]
-        return tuple(names)
+        return tuple(path for f in self.free for path in f.paths)
 
     def _scale(self, f: Free) -> float:
         """Step unit of an identity coordinate: the start value; where that is zero the prior's width, or one."""
@@ -71,6 +79,9 @@ class ParameterMap:
         for f, value in zip(self.free, values, strict=True):
             if f.transform == "inertia":
                 z += _inertia_to_z(np.asarray(value, dtype=float))
+                continue
+            if f.transform == "network":
+                z += [float(weight) for weight in value]
                 continue
             v = float(value)
             if f.transform == "log":
@@ -120,6 +131,8 @@ class ParameterMap:
         for f in self.free:
             if f.transform == "inertia":
                 out.append(_z_to_inertia(z[i : i + 6]))
+            elif f.transform == "network":
+                out.append(z[i : i + f.size])
             elif f.transform == "log":
                 out.append(jnp.sign(jnp.asarray(f.start)) * jnp.exp(z[i : i + 1]))
             elif f.transform == "box":

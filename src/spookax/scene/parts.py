@@ -12,6 +12,7 @@ from pydantic import Field
 
 from spookax.scene.explain import Cure, Finding, refuse
 from spookax.scene.fields import AxisName, Direction, Name, NonNegative, Number, Positive, Strict, Text, Vector
+from spookax.scene.friction import Friction
 from spookax.scene.inertia import Inertia, flaws, from_matrix
 from spookax.scene.kinds import KINDS, JointKind, generic
 from spookax.scene.rules import DC_CONSTANTS, body_rules, motor_rules
@@ -79,27 +80,6 @@ def _from_shapes(density: float, shapes: list[Shape]) -> tuple[float, Vector, In
         refuse([Finding(("shapes",), None, message, "Check the sizes, in metres, and the density.")])
     x, y, z = (float(value) for value in unit.centroid)
     return mass, (x, y, z), Inertia(**from_matrix(inertia))
-
-
-class Stribeck(Strict):
-    """Friction that is larger near rest: `excess * exp(-(speed / self.speed) ** exponent)` is added."""
-
-    excess: NonNegative = Field(default=0.0, description="Static friction above `coulomb` [N m or N]")
-    speed: Positive = Field(default=0.1, description="Speed of decay [rad/s or m/s]")
-    exponent: Positive = Field(default=2.0, description="Exponent of the decay (no unit)")
-
-
-class Friction(Strict):
-    """Friction along the axis of a joint."""
-
-    viscous: NonNegative = Field(default=0.0, description="Viscous friction [N m s/rad or N s/m]")
-    coulomb: NonNegative = Field(default=0.0, description="Dry friction [N m or N]")
-    stribeck: Stribeck = Field(default_factory=Stribeck, description="More dry friction near rest")
-    bearing: NonNegative = Field(
-        default=0.0,
-        description="Dry friction per force that the joint carries across the axis: coefficient times radius [m], on a "
-        "sliding axis the coefficient alone (no unit)",
-    )
 
 
 class Spring(Strict):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spookax.scene.explain import Loc
+from spookax.scene.friction import Friction
 from spookax.scene.inertia import COMPONENTS
 from spookax.scene.kinds import FreeAxis
 from spookax.scene.located import Located, validate
@@ -33,6 +34,16 @@ def numeric_paths(scene: Scene) -> dict[str, float]:
     """The value under every path, in the order of the file."""
     data = scene.model_dump()
     return {path: _at(data, quantity.loc) for path, quantity in _quantities(scene)}
+
+
+def wholes(scene: Scene) -> dict[str, tuple[float, ...]]:
+    """What can be unknown as a whole, the inertia of a body and the weights of learned friction, with its numbers."""
+    found: dict[str, list[float]] = {}
+    for path, value in numeric_paths(scene).items():
+        whole = path.rpartition(".")[0]
+        if whole.endswith((".inertia", ".learned.weights")):
+            found.setdefault(whole, []).append(value)
+    return {path: tuple(values) for path, values in found.items()}
 
 
 def get_number(scene: Scene, path: str) -> float:
@@ -83,6 +94,7 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
             units = _axis_units(axis)
             kept = {key: units[key] for key in units if not (axis.kind == "spin" and key == "spring.rest")}
             yield from _scalars("joints", place, kept)
+            yield from _learned(place, joint.along(axis.name).friction, units)
             limits = {"lower": "rad" if axis.rotational else "m", "upper": "rad" if axis.rotational else "m"}
             given = [key for key in limits if getattr(joint.along(axis.name).limits, key) is not None]
             units = {key: limits[key] for key in given} | ({"restitution": "1"} if given else {})
@@ -109,6 +121,15 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
             unit = position[rotational[sensor.joint]]
             yield from _scalars("sensors", name, {"offset": unit})
             yield from _harmonics(("sensors", name, "cyclic_error"), sensor.cyclic_error, unit)
+
+
+def _learned(place: str, friction: Friction, units: Mapping[str, str]) -> Iterator[tuple[str, _Quantity]]:
+    if friction.learned is not None:
+        speed, load = units["friction.stribeck.speed"], units["friction.coulomb"]
+        yield from _scalars("joints", place, {"friction.learned.speed": speed, "friction.learned.force": load})
+        loc = ("joints", *place.split("."), "friction", "learned", "weights")
+        for index in range(len(friction.learned.weights or ())):
+            yield f"{'.'.join(loc)}.{index}", _Quantity((*loc, index), "1")
 
 
 def _axis_units(axis: FreeAxis) -> dict[str, str]:

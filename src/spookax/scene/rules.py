@@ -139,6 +139,11 @@ def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
             yield Finding(("axes", name), None, "is locked", f"Delete it, or `{name}` in `locked`.")
         elif name not in names:
             yield Finding(("axes", name), None, f"a {joint['type']} joint has no such axis", nearest(name, names))
+    for axis in kind.axes:
+        loc = ("axes", axis.name) if axis.name in names else ()
+        part = axes.get(axis.name) if loc and isinstance(axes, dict) else joint
+        if not axis.turns:
+            yield from _angle_rules(part, (*loc, "friction", "learned", "sees"))
     rows = joint.get("rows")
     for name in rows if isinstance(rows, dict) else ():
         if name not in kind.rows:
@@ -166,6 +171,14 @@ def _direction_rules(along: Any, loc: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding((*loc, "limits"), None, "cannot be given for a direction, which has no angle", cure)
     if rest:
         yield Finding((*loc, "spring", "rest"), rest, "must be 0 for a direction, which has no angle", cure)
+
+
+def _angle_rules(along: Any, loc: tuple[str, ...]) -> Iterator[Finding]:
+    """What slides, and a direction about which a body turns, has no angle that friction could depend on."""
+    for key in ("friction", "learned", "sees"):
+        along = along.get(key) if isinstance(along, dict) else None
+    if isinstance(along, list | tuple) and "angle" in along:
+        yield Finding(loc, "angle", "this axis has no angle", "Delete `angle`.")
 
 
 def _limit_rules(limits: Any, loc: tuple[str, ...]) -> Iterator[Finding]:

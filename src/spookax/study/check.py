@@ -7,7 +7,7 @@ from spookax.scene.explain import Finding, nearest
 from spookax.scene.located import Located
 from spookax.scene.model import Scene
 from spookax.scene.parts import BodyPose, JointPosition, PointPosition
-from spookax.scene.paths import numeric_paths
+from spookax.scene.paths import numeric_paths, wholes
 from spookax.study import units as u
 from spookax.study.model import RecordingSpec, Study
 from spookax.study.read import StudyError
@@ -85,7 +85,7 @@ def _noise_findings(study: Study, scene: Scene) -> Iterator[Finding]:
 
 def _parameter_findings(study: Study, scene: Scene) -> Iterator[Finding]:
     values = numeric_paths(scene)
-    whole = [f"bodies.{name}.inertia" for name in scene.bodies]
+    whole = wholes(scene)
     for path, spec in study.parameters.items():
         loc = ("parameters", path)
         if path in values:

@@ -129,8 +129,9 @@ class ParameterSpec(Strict):
     lower: Number | None = Field(default=None, description="Lower bound")
     upper: Number | None = Field(default=None, description="Upper bound")
     transform: Transform = Field(
-        description="log, identity, box (between both bounds) or inertia (all six numbers, a possible body); "
-        "when left out, log for what cannot be negative, inertia for a whole inertia, else identity",
+        description="log, identity, box (between both bounds), inertia (all six numbers, a possible body) or network "
+        "(all weights of learned friction); when left out, inertia and network for these, log for what cannot be "
+        "negative, else identity",
     )
     prior_sd: Positive | None = Field(
         default=None,

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeGuard, get_args
 from spookax.scene.explain import Finding, Loc, nearest
 from spookax.scene.fields import is_number
 
-Transform = Literal["log", "identity", "box", "inertia"]
+Transform = Literal["log", "identity", "box", "inertia", "network"]
 Rule = Literal["extended", "unscented", "ensemble"]
 
 DATASET_FILE = re.compile(r"[^/]+/[^/]+")
@@ -22,16 +22,26 @@ DATASET_FILE = re.compile(r"[^/]+/[^/]+")
 
 _NEVER_NEGATIVE = re.compile(
     r"bodies\.[^.]+\.(mass|inertia\.(xx|yy|zz))"
-    r"|joints\.[^.]+\.(axes\.[^.]+\.)?(friction\.(viscous|coulomb|bearing|stribeck\.(excess|speed))|spring\.stiffness|armature|length|radius)"
+    r"|joints\.[^.]+\.(axes\.[^.]+\.)?(friction\.(viscous|coulomb|bearing|stribeck\.(excess|speed)|learned\.(speed|force))|spring\.stiffness|armature|length|radius)"
     r"|motors\.[^.]+\.(back_emf|stiffness|damping|max_force)"
 )
-_WHOLE_INERTIA = re.compile(r"bodies\.[^.]+\.inertia")
+_WHOLES: dict[str, Transform] = {
+    r"bodies\.[^.]+\.inertia": "inertia",
+    r"joints\.[^.]+\.(axes\.[^.]+\.)?friction\.learned\.weights": "network",
+}
+
+
+def _of_whole(path: str) -> Transform | None:
+    """The transform of what is unknown as a whole."""
+    return next((transform for pattern, transform in _WHOLES.items() if re.fullmatch(pattern, path)), None)
 
 
 def default_transform(path: str) -> Transform:
-    """`inertia` for a whole inertia, `log` for what cannot be negative, `identity` for the rest."""
-    if _WHOLE_INERTIA.fullmatch(path):
-        return "inertia"
+    """`inertia` for a whole inertia, `network` for all weights of a network, `log` for what cannot be negative,
+    `identity` for the rest.
+    """
+    if whole := _of_whole(path):
+        return whole
     return "log" if _NEVER_NEGATIVE.fullmatch(path) else "identity"
 
 
@@ -50,7 +60,7 @@ def study_rules(data: Any) -> list[Finding]:
     for path, spec in parameters.items():
         found += [_under(("parameters", path), finding) for finding in _parameter(path, _mapping(spec))]
         whole = path.rpartition(".")[0]
-        if whole in parameters and _WHOLE_INERTIA.fullmatch(whole):
+        if whole in parameters and _of_whole(whole):
             message = f"is part of {whole}, which is unknown as a whole"
             found.append(Finding(("parameters", path), None, message, "Keep one of the two."))
     estimator = _mapping(study.get("estimator"))
@@ -132,19 +142,20 @@ def _stages(stages: Sequence[Any]) -> Iterator[Finding]:
 def _parameter(path: str, spec: Mapping[str, Any]) -> Iterator[Finding]:
     given = spec.get("transform")
     transform = given if given in get_args(Transform) else default_transform(path)
-    is_whole = _WHOLE_INERTIA.fullmatch(path) is not None
-    if is_whole and transform != "inertia":
-        message = f"a whole inertia needs the transform inertia, got {transform}"
-        cure = f"Leave the transform out, or name one number, such as {path}.zz."
+    whole = _of_whole(path)
+    if whole and transform != whole:
+        message = f"this has several numbers and needs the transform {whole}, got {transform}"
+        cure = f"Leave the transform out, or name one number, such as {path}.{'zz' if whole == 'inertia' else 0}."
         yield Finding(("transform",), transform, message, cure)
-    elif transform == "inertia" and not is_whole:
-        message = "the transform inertia is for a whole inertia, bodies.NAME.inertia"
+    elif transform in _WHOLES.values() and not whole:
+        places = {"inertia": "bodies.NAME.inertia", "network": "joints.NAME.friction.learned.weights"}
+        message = f"the transform {transform} is for {places[str(transform)]}"
         yield Finding(("transform",), transform, message, "Use log, identity or box.")
-    if is_whole:
+    if whole:
         for key in ("start", "lower", "upper"):
             if spec.get(key) is not None:
-                cure = "Delete the line; the search starts at the scene's inertia."
-                yield Finding((key,), spec[key], "a whole inertia is not one number", cure)
+                cure = "Delete the line; the search starts at the scene's numbers."
+                yield Finding((key,), spec[key], "this is not one number", cure)
         return
     lower, upper = _number(spec, "lower", float("-inf")), _number(spec, "upper", float("inf"))
     if transform == "box" and (spec.get("lower") is None or spec.get("upper") is None):

@@ -1,7 +1,6 @@
 """From a study and its recordings to what the estimators take: model, samples, unknowns, stages, a first trajectory."""
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,12 +14,14 @@ from ..estimation.recording import Plan, follow, stiff_gains
 from ..models import Free, Multibody, ParameterMap, ProcessNoise
 from ..protocol import Noise
 from ..scene import Scene
-from ..scene.paths import get_number, numeric_paths
+from ..scene.paths import numeric_paths, wholes
 from ..system import Params, System, build
 from .grid import Grid, grid_of, samples_of, sensor_sd
 from .model import RecordingSpec, Study
 from .plan import planned
 from .recording import Recording
+
+WEIGHTS_SD = 1.0  # prior of a network's weights where the study gives none: about the size of drawn ones
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,16 +66,13 @@ class Setup:
 
 def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:
     """The unknowns of a study with their starts."""
-    free = []
+    free, numbers, several = [], numeric_paths(scene), wholes(scene)
     for path, spec in study.parameters.items():
-        if spec.transform == "inertia":
-            names = ("xx", "yy", "zz", "xy", "xz", "yz")
-            start: Any = tuple(get_number(scene, f"{path}.{n}") for n in names)
-        else:
-            start = float(spec.start if spec.start is not None else numeric_paths(scene)[path])
+        start = several.get(path) or float(spec.start if spec.start is not None else numbers[path])
         lower = -np.inf if spec.lower is None else spec.lower
         upper = np.inf if spec.upper is None else spec.upper
-        free.append(Free(path, start, lower, upper, spec.transform, spec.prior_sd))
+        sd = spec.prior_sd or (WEIGHTS_SD if spec.transform == "network" else None)
+        free.append(Free(path, start, lower, upper, spec.transform, sd))
     return tuple(free)
 
 

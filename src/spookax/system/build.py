@@ -9,11 +9,13 @@ import numpy as np
 from .._typing import Array, Float
 from ..math import rotation
 from ..scene import Scene
+from ..scene.friction import Learned
 from ..scene.kinds import frame
+from ..scene.network import count
 from ..scene.parts import Along, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
 from .params import Params
-from .system import WORLD, Axis, Coupling, Joint, Motor, Sensor, System, saddle_pattern, spanning_tree
+from .system import WORLD, Axis, Coupling, Joint, Motor, Network, Sensor, System, saddle_pattern, spanning_tree
 
 _DRY = ("coulomb", "stribeck.excess", "bearing")
 
@@ -45,7 +47,7 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
             axis.kind,
             axis.column,
             axis.other,
-            any(present(place, at, f"friction.{level}") for level in _DRY),
+            at.friction.learned is not None or any(present(place, at, f"friction.{level}") for level in _DRY),
             axis.bearing if present(place, at, "friction.bearing") else (),
             tuple(key for key in ("lower", "upper") if getattr(at.limits, key) is not None),
             axis.kind != "turn" and present(place, at, "armature"),
@@ -78,7 +80,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
     )
     tree = spanning_tree(len(names), joints)
     pattern = saddle_pattern(len(names), joints, axes, couplings, constraints, number, tree)
-    system = System(names, joints, axes, couplings, motors, sensors, constraints, tree, pattern)
+    learned, networks = _networks(places, along)
+    system = System(names, joints, axes, couplings, motors, sensors, constraints, tree, pattern, networks)
 
     defaults = scene.regularisation
 
@@ -119,6 +122,9 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         rest=array([j.spring.rest for j in along]),
         armature=array([j.armature for j in along]),
         bearing=array([j.friction.bearing for j in along]),
+        learned_speed=array([x.speed for x in learned]),
+        learned_force=array([x.force for x in learned]),
+        weights=array([weight for x in learned for weight in x.weights or ()]),
         lower=array([_or(j.limits.lower, -np.inf) for j in along]),
         upper=array([_or(j.limits.upper, np.inf) for j in along]),
         restitution=array([j.limits.restitution for j in along]),
@@ -142,6 +148,21 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         row_relaxation=array([defaults.relaxation_steps for _ in constraints]),
     )
     return system, params
+
+
+def _networks(places: list[str], along: list[SceneJoint | Along]) -> tuple[list[Learned], tuple[Network, ...]]:
+    """Learned friction of the scene, and where in the parameters it is; the axes of a ball joint share theirs."""
+    found: list[Learned] = []
+    networks: list[Network] = []
+    begin = 0
+    for place in dict.fromkeys(places):
+        axes = tuple(i for i, other in enumerate(places) if other == place)
+        if (spec := along[axes[0]].friction.learned) is not None:
+            end = begin + count(spec.sizes)
+            found.append(spec)
+            networks.append(Network(f"{place}.friction.learned", axes, spec.sees, spec.sizes, begin, end))
+            begin = end
+    return found, tuple(networks)
 
 
 @jax.jit

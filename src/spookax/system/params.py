@@ -36,6 +36,9 @@ class Params(eqx.Module):
     stribeck_speed: Float[Array, " axes"]  # [rad/s or m/s]
     stribeck_exponent: Float[Array, " axes"]
     bearing: Float[Array, " axes"]  # dry friction per force across the axis [m or -]
+    learned_speed: Float[Array, " networks"]  # speed that a network sees as 1 [rad/s or m/s]
+    learned_force: Float[Array, " networks"]  # friction that is 1 at its end [N m or N]
+    weights: Float[Array, " weights"]  # of all networks
     stiffness: Float[Array, " axes"]  # [N m/rad or N/m]
     rest: Float[Array, " axes"]  # [rad or m]
     armature: Float[Array, " axes"]  # [kg m^2 or kg]
@@ -148,6 +151,11 @@ def paths(system: System) -> dict[str, ParameterPath]:
                 add(f"{place}.{suffix}", field, a, count=len(joint.kind.axes) if shared else 1)
         for field in (*axis.stops, *(("restitution",) if axis.stops else ())):
             add(f"{place}.limits.{field}", field, a)
+    for n, network in enumerate(system.networks):
+        add(f"{network.place}.speed", "learned_speed", n)
+        add(f"{network.place}.force", "learned_force", n)
+        for i in range(network.begin, network.end):
+            add(f"{network.place}.weights.{i - network.begin}", "weights", i)
     for c, coupling in enumerate(system.couplings):
         add(coupling.path, "ratio", c)
         if coupling.path.startswith("couplings."):

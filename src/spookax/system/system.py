@@ -67,6 +67,21 @@ class Axis:
 
 
 @dataclasses.dataclass(frozen=True)
+class Network:
+    """Learned dry friction of some axes that share it; `place`: of its numbers in the scene.
+
+    `sees`: besides the speed; `sizes`: inputs, hidden units, 1; `begin`, `end`: of its weights in `Params.weights`.
+    """
+
+    place: str
+    axes: tuple[int, ...]
+    sees: tuple[str, ...]
+    sizes: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
 class BoxRow:
     """A row of the MLCP on an axis; `kind`: friction, lower, upper (stops) or motor, with the motor's number."""
 
@@ -138,6 +153,7 @@ class System:
     constraints: tuple[Any, ...]  # the user's rows: see `spookax.constraints.custom`
     tree: tuple[int, ...]  # joint numbers that connect each body to the root, in order from the root
     pattern: Pattern
+    networks: tuple[Network, ...] = ()
 
     @property
     def num_bodies(self) -> int:

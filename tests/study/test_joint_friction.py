@@ -1,0 +1,65 @@
+"""Friction of a joint by a network, identified from a recording of a joint whose friction has a formula."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+from study.test_identify import GAIN, SD, entry, pendulum, write_csv
+
+import spookax as sx
+from spookax.constraints import boxes
+from spookax.scene import Scene
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
+
+WEIGHTS = "joints.pin.friction.learned.weights"
+TRUE = {"viscous": 0.02, "coulomb": 0.1, "stribeck": {"excess": 0.1, "speed": 1.0, "exponent": 1.0}}
+SPEEDS = np.linspace(0.05, 5.0, 100)
+TIME = 5e-3 * np.arange(1000)
+
+
+def scene(friction: dict) -> dict:
+    made = pendulum()
+    made["joints"]["pin"]["friction"] = friction
+    return made
+
+
+def levels(of: Scene) -> np.ndarray:
+    """Dry friction of the pin at `SPEEDS` [N m]."""
+    system, params = sx.build(of)
+    zero = jnp.zeros(1)
+    return np.asarray(
+        jax.vmap(lambda v: boxes.dry_friction(system, params, zero, v[None], zero)[0])(jnp.asarray(SPEEDS))
+    )
+
+
+def recorded(folder: Path, rng: np.random.Generator) -> Path:
+    """Five seconds, pushed so that the pin turns at all speeds up to 6 rad/s."""
+    u = 6.0 * np.sin(2 * np.pi * 0.4 * TIME) * np.sin(2 * np.pi * 0.07 * TIME) + 1.0 * np.sin(9 * TIME)
+    system, params = sx.build(Scene.model_validate(scene(TRUE)))
+    state = sx.state_from_joints(system, params, {"pin": {"position": 0.5}})
+    angle = np.asarray(jax.jit(sx.rollout, static_argnums=0)(system, params, state, u[:, None]).position[:-1, 0])
+    write_csv(folder / "run.csv", angle + SD * rng.normal(size=len(angle)), TIME, u)
+    (folder / "scene.yaml").write_text(yaml.safe_dump(scene({"viscous": 0.02, "learned": {"force": 0.2}})))
+    run = entry("run.csv")
+    del run["offsets"]
+    text = {"spookax": 1, "scene": "scene.yaml", "recordings": [run], "parameters": {WEIGHTS: {}, GAIN: {}}}
+    text["estimator"] = {"process_noise": {"density": 1e-4, "estimate": False}, "max_iterations": 40}
+    (folder / "study.yaml").write_text(yaml.safe_dump(text))
+    return folder / "study.yaml"
+
+
+def test_a_network_finds_the_law(tmp_path, rng):
+    """The curve to a tenth of what it varies by, and the gain beside it; the scene that is written says the same."""
+    found = sx.identify(recorded(tmp_path, rng))
+    assert found.status in ("converged", "local_minimum", "iteration_limit")
+    truth = levels(Scene.model_validate(scene(TRUE)))
+    error = levels(found.scene) - truth
+    assert np.sqrt(np.mean(error**2)) < 0.1 * np.ptp(truth)
+    assert found.parameters[GAIN]["value"] == pytest.approx(0.5, rel=2e-3)
+    assert sum(path.startswith(WEIGHTS) for path in found.parameters) == 61
+    found.save(tmp_path / "out")
+    np.testing.assert_array_equal(levels(sx.read_scene(tmp_path / "out" / "scene.yaml")), levels(found.scene))
