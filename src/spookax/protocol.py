@@ -54,9 +54,9 @@ class AbstractModel(eqx.Module):
         return True
 
     @property
-    def can_carry(self) -> bool:
-        """Whether the first n // 2 components of a tangent (poses) follow from the rest (velocities) by `carry`."""
-        return False
+    def carried(self) -> int:
+        """How many components of a tangent, its first ones (poses), follow from the rest (velocities) by `carry`."""
+        return 0
 
     @property
     def can_steady(self) -> bool:
@@ -84,7 +84,7 @@ class AbstractModel(eqx.Module):
         return self.step(x, p, u, w, noise, hint)[0]
 
     def carry(self, x: StateTree, x1: StateTree, p: Any) -> StateTree:
-        """x1 with the pose to which its own velocities carry the pose of x in one step; models with `can_carry` have
+        """x1 with the pose to which its own velocities carry the pose of x in one step; models with `carried` have
         it. What `step` leads to is what it carries itself to.
         """
         raise NotImplementedError
@@ -92,7 +92,7 @@ class AbstractModel(eqx.Module):
     def pushed(
         self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array, push: Float[Array, " half"]
     ) -> StateTree:
-        """`replay` under further impulses, as many as the tangent has velocities (its last n - n // 2 components)."""
+        """`replay` under further impulses, as many as the tangent has velocities: all but its first `carried`."""
         raise NotImplementedError
 
     def needed(self, x: StateTree, x1: StateTree, p: Any, change: Float[Array, " half"]) -> Float[Array, " half"]:
@@ -111,6 +111,11 @@ class AbstractModel(eqx.Module):
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         """y minus predicted in the channels' own sense (angles may be taken modulo a turn)."""
 
+    def first_sd(self, p: Any, sd: Scalar) -> Float[Array, " n"]:
+        """Standard deviations of the first state where that of positions is `sd`: of velocities ten times as much."""
+        positions = self.carried or self.tangent_size // 2
+        return sd * jnp.where(jnp.arange(self.tangent_size) < positions, 1.0, 10.0)
+
     def start(self, x: StateTree, p: Any) -> StateTree:
         """The nearest admissible first state; its derivative spans the free directions of x_0."""
         return x
@@ -120,7 +125,7 @@ class AbstractModel(eqx.Module):
         """Box-plus."""
 
     def quicken(self, x: StateTree, d: Float[Array, " half"]) -> StateTree:
-        """Box-plus of the last n - n // 2 components alone. For a mechanism these are its velocities; a model that
+        """Box-plus of the last n - `carried` components alone. For a mechanism these are its velocities; a model that
         adds them without touching the pose is cheaper to differentiate in them.
         """
         return self.retract(x, jnp.concatenate([jnp.zeros(self.tangent_size - d.shape[0], dtype=d.dtype), d]))

@@ -52,7 +52,7 @@ def gaps(h):
     """Largest gap of every step, and the trajectory, over 2 s."""
     params = eqx.tree_at(lambda p: p.step, PARAMS, jnp.asarray(h))
     t = simulate(SYSTEM, params, place(SYSTEM, params, START))
-    states = State(t.r, t.e, t.v, t.w, t.position, t.time)
+    states = State(t.r, t.e, t.v, t.w, t.position, t.time, jnp.zeros((len(t.time), 0)))
     steps = min(round(2 / h), STEPS)
     return np.asarray(errors(SYSTEM, params, states))[:steps], t, steps
 

@@ -298,7 +298,7 @@ def log_density(path: Path, found: sx.Estimate):
     read = sx.load_study(path)
     setup = set_up(read, sx.read_scene(read.scene_path), sx.read_recordings(read))
     stage, stored = setup.stages[-1], found.checkpoint
-    x = BodyState(*(jnp.asarray(stored[f"0/x/{name}"])[:-1] for name in ("p", "e", "v", "w", "near")))
+    x = BodyState(*(jnp.asarray(stored[f"0/x/{name}"])[:-1] for name in ("p", "e", "v", "w", "near", "c")))
 
     @jax.jit
     def total(z: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Friction of a joint by a network, identified from a recording of a joint whose friction has a formula."""
+"""Friction of a joint that no formula says, identified from recordings: a network, and elasto-slide elements."""
 
 from pathlib import Path
 
@@ -63,3 +63,31 @@ def test_a_network_finds_the_law(tmp_path, rng):
     assert sum(path.startswith(WEIGHTS) for path in found.parameters) == 61
     found.save(tmp_path / "out")
     np.testing.assert_array_equal(levels(sx.read_scene(tmp_path / "out" / "scene.yaml")), levels(found.scene))
+
+
+ELEMENTS = [{"stiffness": 8.0, "reach": 0.02}, {"stiffness": 3.0, "reach": 0.08}]
+OF_ELEMENTS = [f"joints.pin.friction.elements.{i}.{key}" for i in (0, 1) for key in ("stiffness", "reach")]
+
+
+def test_elements_are_found_beside_the_states(tmp_path, rng):
+    """Both elements from one swing that turns many times, started half as large again; smoothed blocks replay."""
+    u = 4.0 * np.sin(6 * TIME) * np.sin(1.3 * TIME) + 1.5 * np.sin(17 * TIME)
+    truth = scene({"viscous": 0.02, "elements": ELEMENTS})
+    system, params = sx.build(Scene.model_validate(truth))
+    state = sx.state_from_joints(system, params, {"pin": {"position": 0.2}})
+    angle = np.asarray(jax.jit(sx.rollout, static_argnums=0)(system, params, state, u[:, None]).position[:-1, 0])
+    write_csv(tmp_path / "run.csv", angle + SD * rng.normal(size=len(angle)), TIME, u)
+    (tmp_path / "scene.yaml").write_text(yaml.safe_dump(truth))
+    values = [element[key] for element in ELEMENTS for key in ("stiffness", "reach")]
+    run = entry("run.csv")
+    del run["offsets"]
+    text = {"spookax": 1, "scene": "scene.yaml", "recordings": [run]}
+    text["parameters"] = {path: {"start": 1.5 * value} for path, value in zip(OF_ELEMENTS, values, strict=True)}
+    text["estimator"] = {"process_noise": {"density": 1e-4, "estimate": False}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(text))
+    found = sx.identify(tmp_path / "study.yaml")
+    assert found.status == "converged"
+    for path, value in zip(OF_ELEMENTS, values, strict=True):
+        one = found.parameters[path]
+        assert abs(one["value"] - value) < 3 * one["sd"]
+        assert one["sd"] < 0.1 * value

@@ -303,7 +303,7 @@ def assemble(
         if any(axis.bends for axis in system.axes):
             push = push - params.armature * _bend(system, prepared, state)
         kick = kick + scatter(system, b_A, b_B, push)
-    box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position)
+    box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position, state.deflection)
     return Rows(D, -(kick + impulse), prepared.kappa, b_A, b_B, G, G_ahead, sigma, a, box, position)
 
 

@@ -8,6 +8,7 @@
 | stop, beyond it (e: position - stop) | 1 | 1 | Sigma | 4 gamma e / h | 0 .. inf lower, -inf .. 0 upper |
 | stop, before it | 1 | 1 | Sigma | e / h: the step ends at the stop | the same |
 | motor with a largest force f | h f | kappa | h f | -push, see `drive` | -1 .. 1 |
+| element, spring k and reach d, deflection c | h k d | 1 | 4 d / h | 4 c / h - (b v if it sticks) | -1 .. 1 |
 
 Source: Marklund, Servin, Larson (2025), eqs. (2.19)-(2.22). The rows of a motor are multiplied by its kappa, so that
 it may be zero. Those of a stop lack Spook's gamma b v, which lets part of the speed of an impact pass: what happens to
@@ -22,6 +23,7 @@ import numpy as np
 from .._typing import Array, Bool, Float
 from ..math import network
 from ..math.block_sparse import take
+from ..math.limited import limited
 from ..system import Params, System
 
 
@@ -131,6 +133,14 @@ def drive(
     return h * (gain * command), h * params.back_emf[motor] if kind != "torque" else jnp.zeros_like(h)
 
 
+def stretched(
+    system: System, params: Params, deflection: Float[Array, " elements"], rate: Float[Array, " axes"]
+) -> Float[Array, " elements"]:
+    """Deflections after a step at these rates, what goes beyond their reach slipped away. [rad or m]"""
+    moved = deflection + params.step * take(rate, [element.axis for element in system.elements])
+    return limited(moved, params.element_reach)
+
+
 def rows(
     system: System,
     params: Params,
@@ -139,6 +149,7 @@ def rows(
     command: Float[Array, " motors"],
     rate: Float[Array, " axes"],
     position: Float[Array, " axes"],
+    deflection: Float[Array, " elements"],
 ) -> Box:
     """The rows at a state; `mobility`, `slow`: as in `Prepared`."""
     h = params.step
@@ -167,6 +178,12 @@ def rows(
         push, kappa = drive(system, params, row.motor, command[row.motor], rate[row.axis], position[row.axis])
         force, one = h * params.max_force[row.motor], jnp.ones_like(h)
         parts.append((force[None], kappa[None], force[None], -push[None], -one[None], one[None]))
+    if system.elements:
+        reach, here = params.element_reach, take(rate, [element.axis for element in system.elements])
+        # Spook's spring: its force is that of the mean of three deflections, as long as it does not slip
+        offset = 4 / h * deflection - jnp.where(jnp.abs(deflection) < reach, here, 0.0)
+        one = jnp.ones_like(reach)
+        parts.append((h * params.element_stiffness * reach, one, 4 / h * reach, offset, -one, one))
     if not parts:
         return empty(system, rate.dtype)
     bearing = take(params.bearing, [system.friction_axes[i] for i in system.bearings])

@@ -66,8 +66,8 @@ def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
 
 
 class StepRows(NamedTuple):
-    """Jacobians of what a step determines, for a mechanism its velocities (`model.can_carry`): the last rows of A, B
-    and C, and the answer to a further impulse where the model takes one (`model.can_steady`).
+    """Jacobians of what a step determines, for a mechanism its velocities (all but the first `model.carried` rows): the
+    last rows of A, B and C, and the answer to a further impulse where the model takes one (`model.can_steady`).
     """
 
     A: Float[Array, "steps half n"]
@@ -76,14 +76,9 @@ class StepRows(NamedTuple):
     push: Float[Array, "steps half half"] | None
 
 
-def _determined(model: AbstractModel) -> int:
-    """Components of the tangent that the rest of it determines."""
-    return model.tangent_size // 2 if model.can_carry else 0
-
-
 def step_rows(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> StepRows:
     """Jacobians of the steps of a trajectory of the simulator, backwards from the velocities: they are few."""
-    n, half = model.tangent_size, _determined(model)
+    n, half = model.tangent_size, model.carried
     push = (jnp.zeros(n - half, dtype=z.dtype),) if model.can_steady else ()
 
     def one(args):
@@ -109,7 +104,7 @@ def completed(
     steady: Array | float = 0.0,
 ) -> Linearised:
     """The rest of `linearise`: poses and readings, by the chain rule."""
-    n, half = model.tangent_size, _determined(model)
+    n, half = model.tangent_size, model.carried
 
     def one(args):
         x, x1, w, y, s, seen, (A, B, C, push) = args

@@ -27,7 +27,7 @@ from .sweeps import Carry, Filtered, filter_on, gains_on, reduced, smooth_on
 def first_state(model: AbstractModel, z: Array, x0: Any, sd: Array) -> tuple[Any, Array, Array]:
     """The admissible state next to x0; P_0, the covariance of its free directions; Y_0, how it follows the parameters.
 
-    `sd`: of positions; that of velocities is ten times as large.
+    `sd`: of positions; of all components: `model.first_sd`.
     """
     n = model.tangent_size
 
@@ -37,9 +37,8 @@ def first_state(model: AbstractModel, z: Array, x0: Any, sd: Array) -> tuple[Any
 
     jac, x = jax.jacfwd(placed, has_aux=True)(jnp.zeros(n + z.shape[0], dtype=z.dtype))
     T, Y0 = jac[:, :n], jac[:, n:]
-    scale = jnp.concatenate([jnp.ones(n // 2), jnp.full(n - n // 2, 10.0)])
-    half = T * (sd * scale)
-    return x, half @ half.T, Y0
+    root = T * model.first_sd(model.prepare(z), sd)
+    return x, root @ root.T, Y0
 
 
 class Plan(NamedTuple):
@@ -261,7 +260,7 @@ def preparations(
     lin = Linearised(*(jnp.asarray(np.zeros((steps, *shape))) for shape in shapes))
     shapes = ((n,), (n, p), (n, n), (n, c), (c,), (c, p), (c,), (c, p), ())
     f = Filtered(*(jnp.asarray(np.zeros((steps, *shape))) for shape in shapes))
-    shapes, half = ((n, n), (n, m), (n, p)), n // 2 if model.can_carry else 0
+    shapes, half = ((n, n), (n, m), (n, p)), model.carried
     A, B, C = (jnp.asarray(np.zeros((steps, rows - half, columns))) for rows, columns in shapes)
     push = jnp.asarray(np.zeros((steps, n - half, n - half))) if model.can_steady else None
     x, x0 = before(path.x), jax.tree.map(lambda a: a[0], path.x)

@@ -91,7 +91,7 @@ def is_bare(scene: Scene, name: str, used: set[str]) -> bool:
 
 
 def _is_dry(friction: Friction) -> bool:
-    return any((friction.coulomb, friction.stribeck.excess, friction.bearing, friction.learned))
+    return any((friction.coulomb, friction.stribeck.excess, friction.bearing, friction.learned, friction.elements))
 
 
 def used_joints(scene: Scene) -> set[str]:

@@ -165,8 +165,9 @@ class _Writer:
         for key, value in extra.items():
             if value:
                 self.report.add(f"joints.{path}", f"MJCF has no `{key}`", f"Set `{key}` to 0.")
-        if friction.learned is not None:
-            self.report.add(f"joints.{path}", "MJCF has no learned friction", "Delete `learned`.")
+        for key in ("learned", "elements"):
+            if getattr(friction, key):
+                self.report.add(f"joints.{path}", f"MJCF has no `{key}` of friction", f"Delete `{key}`.")
 
     def _shapes(self, element: Xml.Element, name: str, body: Body) -> None:
         for index, shape in enumerate(body.shapes):

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import AnyArray, Array, Float, Scalar
+from ..math.limited import limited
 from ..protocol import AbstractModel, Noise, Samples
 
 PARAMETERS = ("stiffness", "reach")
@@ -38,18 +39,6 @@ class Elements(NamedTuple):
 
     stiffness: Float[Array, " N"]  # K [N/m]
     reach: Float[Array, " N"]  # Delta [m]: deflection at which a block slips
-
-
-@jax.custom_jvp
-def _limited(d: Array, reach: Array) -> Array:
-    return jnp.clip(d, -reach, reach)
-
-
-@_limited.defjvp
-def _limited_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    # c = d where |d| <= Delta, else sign(d) Delta; the tie belongs to sticking
-    (d, reach), (d_dot, reach_dot) = primals, tangents
-    return _limited(d, reach), jnp.where(jnp.abs(d) <= reach, d_dot, jnp.sign(d) * reach_dot)
 
 
 class ElastoSlide(AbstractModel):
@@ -127,7 +116,7 @@ class ElastoSlide(AbstractModel):
     def deflection(self, x: Blocks, p: Elements) -> Float[Array, " N"]:
         """c: of the springs, after the blocks have slipped. [m]"""
         d = jnp.asarray(x.u - x.zeta)
-        c = _limited(d, p.reach)
+        c = limited(d, p.reach)
         return d + jax.lax.stop_gradient(c - d) if self.printed else c
 
     def force(self, x: Blocks, p: Elements) -> Scalar:

@@ -2,7 +2,8 @@
 
 The estimator's state is the pose and velocity of every body's *scene frame* (where joint points are known), not of
 its centre of mass: otherwise a change of the centre-of-mass parameter would break every joint. Tangent, per state:
-positions and rotations of all bodies, then linear (world) and angular (body) velocities of all bodies.
+positions and rotations of all bodies, deflections of all elasto-slide elements, then linear (world) and angular (body)
+velocities of all bodies.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from .._results import MLCP_RESULTS
 from .._typing import Array, Float, Scalar
 from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, Solution
-from ..constraints import Prepared, Rows, assemble, axes, frames, gyro, prepare
+from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, gyro, prepare
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation, small
 from ..math.product import matvec
@@ -34,6 +35,7 @@ class BodyState(eqx.Module):
     v: Float[Array, "bodies 3"]  # of the origin, world [m/s]
     w: Float[Array, "bodies 3"]  # body axes [rad/s]
     near: Float[Array, " axes"]  # unwrapped coordinates, without derivative
+    c: Float[Array, " elements"]  # deflections of elasto-slide elements [rad or m]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Multibody(AbstractResidualModel):
         self.system, self.params, self.shared, self.own, self.noise = system, params, shared, own, noise
         self.sensors = sensors
         self.followed = followed or (True,) * len(system.axes)
-        self.tangent_size = 12 * system.num_bodies
+        self.tangent_size = 12 * system.num_bodies + len(system.elements)
         self.noise_size = noise.size(system)
         self.num_channels = sum(system.sensors[i].size for i in sensors)
 
@@ -126,26 +128,29 @@ class Multibody(AbstractResidualModel):
         R = rotation.matrix(x.e)
         r = x.p + matvec(R, com)
         v = x.v + matvec(R, rotation.cross(x.w, com))
-        return State(r, x.e, v, x.w, x.near, jnp.zeros((), dtype=r.dtype))
+        return State(r, x.e, v, x.w, x.near, jnp.zeros((), dtype=r.dtype), x.c)
 
     def body_state(self, s: State, com: Float[Array, "bodies 3"]) -> BodyState:
         """The same state at the frames' origins."""
         R = rotation.matrix(s.e)
         p = s.r - matvec(R, com)
         v = s.v - matvec(R, rotation.cross(s.w, com))
-        return BodyState(p, s.e, v, s.w, s.near)
+        return BodyState(p, s.e, v, s.w, s.near, s.deflection)
 
     def retract(self, x: BodyState, d: Float[Array, " n"]) -> BodyState:
-        dp, dtheta, dv, dw = d.reshape(4, self.system.num_bodies, 3)
-        return BodyState(x.p + dp, jax.vmap(rotation.plus)(x.e, dtheta), x.v + dv, x.w + dw, x.near)
+        moved, dc, turned = jnp.split(d, (self._half, self.carried))
+        dp, dtheta = moved.reshape(2, -1, 3)
+        dv, dw = turned.reshape(2, -1, 3)
+        return BodyState(x.p + dp, jax.vmap(rotation.plus)(x.e, dtheta), x.v + dv, x.w + dw, x.near, x.c + dc)
 
     def quicken(self, x: BodyState, d: Float[Array, " half"]) -> BodyState:
         dv, dw = d.reshape(2, self.system.num_bodies, 3)
-        return BodyState(x.p, x.e, x.v + dv, x.w + dw, x.near)
+        return BodyState(x.p, x.e, x.v + dv, x.w + dw, x.near, x.c)
 
     def local(self, x1: BodyState, x0: BodyState) -> Float[Array, " n"]:
         turn = jax.vmap(rotation.minus)(x1.e, x0.e)
-        return jnp.stack([x1.p - x0.p, turn, x1.v - x0.v, x1.w - x0.w]).reshape(-1)
+        parts = (x1.p - x0.p, turn, x1.c - x0.c, x1.v - x0.v, x1.w - x0.w)
+        return jnp.concatenate([part.reshape(-1) for part in parts])
 
     def start(self, x: BodyState, p: Prep) -> BodyState:
         state = start.project(self.system, p.engine, self.engine_state(x, p.com))
@@ -178,13 +183,31 @@ class Multibody(AbstractResidualModel):
         return self._advance(x, p, u, w, noise, hint, _Replay())[0]
 
     @property
-    def can_carry(self) -> bool:
-        return True
+    def _half(self) -> int:
+        """Components of a pose, and of a velocity."""
+        return 6 * self.system.num_bodies
+
+    @property
+    def carried(self) -> int:
+        return self._half + len(self.system.elements)
+
+    def first_sd(self, p: Prep, sd: Scalar) -> Float[Array, " n"]:
+        # blocks that slipped some time may stand anywhere in their reach
+        pose = jnp.full(self._half, sd, dtype=p.com.dtype)
+        return jnp.concatenate([pose, p.engine.params.element_reach, 10 * pose])
 
     def carry(self, x: BodyState, x1: BodyState, p: Prep) -> BodyState:
         v, e = self._centre_velocity(x, x1, p)
         r = x.p + matvec(rotation.matrix(x.e), p.com) + p.engine.params.step * v
-        return BodyState(r - matvec(rotation.matrix(e), p.com), e, x1.v, x1.w, x1.near)
+        c = x.c
+        if self.system.elements:
+            rate = self._axis_rates(self.engine_state(x, p.com), p, jnp.concatenate([v, x1.w], axis=-1))
+            c = boxes.stretched(self.system, p.engine.params, x.c, rate)
+        return BodyState(r - matvec(rotation.matrix(e), p.com), e, x1.v, x1.w, x1.near, c)
+
+    def _axis_rates(self, state: State, p: Prep, speed: Float[Array, "bodies 6"]) -> Float[Array, " axes"]:
+        b = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, p.engine.geometry))
+        return axes.rates(self.system, *b, speed)
 
     @property
     def can_steady(self) -> bool:
@@ -238,6 +261,7 @@ class Multibody(AbstractResidualModel):
         h = p.engine.params.step
         scale = jnp.reshape(self.noise.density * noise.process * jnp.sqrt(h), (-1, 1))
         nb = self.system.num_bodies
+        unfelt = jnp.zeros((self.noise_size, len(self.system.elements)), dtype=h.dtype)
         if self.noise.kind == "bodies":
             mass = jnp.broadcast_to(p.engine.params.mass[:, None, None] * jnp.eye(3), (nb, 3, 3))
             G = scale[0, 0] * self._body_scale(p)
@@ -247,7 +271,8 @@ class Multibody(AbstractResidualModel):
                     rows = slice(3 * part, 3 * part + 3)
                     gain = block / G[b, rows, None]
                     K = K.at[b, rows, part, b].set(0.3 / h * gain).at[b, rows, 2 + part, b].set(gain)
-            return K.reshape(6 * nb, 12 * nb)
+            by_pose, by_rate = jnp.split(K.reshape(6 * nb, 12 * nb), 2, axis=1)
+            return jnp.concatenate([by_pose, unfelt, by_rate], axis=1)
         state = self.engine_state(x, p.com)
         N = self.axis_compliance(state, p)
         rows = self.axis_rows(state, p)
@@ -255,7 +280,8 @@ class Multibody(AbstractResidualModel):
             mask = jnp.array(self.followed)
             N = jnp.where(mask[:, None] & mask, N, jnp.diag(jnp.diagonal(N)))
             rows = jnp.where(mask[:, None], rows, 0.0)
-        return small.solve(N, jnp.concatenate([0.3 / h * rows, rows], axis=1)) / scale
+        by_rate = small.solve(N, rows) / scale
+        return jnp.concatenate([0.3 / h * by_rate, unfelt, by_rate], axis=1)
 
     def axis_rows(self, state: State, p: Prep) -> Float[Array, "axes half"]:
         """Axis rates as rows on the tangent of velocities (frame origins)."""
@@ -268,7 +294,7 @@ class Multibody(AbstractResidualModel):
             v = dv + matvec(R, rotation.cross(dw, p.com))
             return axes.rates(self.system, b_A, b_B, jnp.concatenate([v, dw], axis=-1))
 
-        return jax.jacfwd(rates)(jnp.zeros(self.tangent_size // 2, dtype=state.r.dtype))
+        return jax.jacfwd(rates)(jnp.zeros(self._half, dtype=state.r.dtype))
 
     def axis_compliance(self, state: State, p: Prep) -> Float[Array, "axes axes"]:
         """b M_Sigma^-1 b^T: change of axis rates per axis impulse, friction left out [1/(kg m^2), 1/kg]."""
@@ -299,6 +325,8 @@ class Multibody(AbstractResidualModel):
         return self._explain(rows, v1, p, noise)
 
     def _explain(self, rows: Rows, v1: Float[Array, "bodies 6"], p: Prep, noise: Noise) -> Transition:
+        if self.system.elements:
+            raise ValueError("the residual form knows no elasto-slide elements: choose `form: simulator`")
         if self.noise.kind != "bodies":
             raise ValueError(
                 "the residual form needs process noise on every body: write `process_noise: {kind: bodies}`, "

@@ -63,6 +63,16 @@ class Learned(Strict):
         return self
 
 
+class Element(Strict):
+    """A spring behind a block that dry friction holds: it pulls with `stiffness`, and slips at the deflection `reach`.
+
+    Several side by side make friction with a memory of where the motion turned (Maxwell slip, elasto-slide elements).
+    """
+
+    stiffness: Positive = Field(description="Of the spring [N m/rad or N/m]")
+    reach: Positive = Field(description="Deflection at which the block slips; times stiffness its friction [rad or m]")
+
+
 class Friction(Strict):
     """Friction along the axis of a joint."""
 
@@ -75,3 +85,6 @@ class Friction(Strict):
         "sliding axis the coefficient alone (no unit)",
     )
     learned: Learned | None = Field(default=None, description="Dry friction by a network of the speed")
+    elements: tuple[Element, ...] = Field(
+        default=(), description="Elasto-slide elements side by side: friction that is elastic before it slips"
+    )

@@ -94,7 +94,7 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
             units = _axis_units(axis)
             kept = {key: units[key] for key in units if not (axis.kind == "spin" and key == "spring.rest")}
             yield from _scalars("joints", place, kept)
-            yield from _learned(place, joint.along(axis.name).friction, units)
+            yield from _parts(place, joint.along(axis.name).friction, units)
             limits = {"lower": "rad" if axis.rotational else "m", "upper": "rad" if axis.rotational else "m"}
             given = [key for key in limits if getattr(joint.along(axis.name).limits, key) is not None]
             units = {key: limits[key] for key in given} | ({"restitution": "1"} if given else {})
@@ -123,13 +123,17 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
             yield from _harmonics(("sensors", name, "cyclic_error"), sensor.cyclic_error, unit)
 
 
-def _learned(place: str, friction: Friction, units: Mapping[str, str]) -> Iterator[tuple[str, _Quantity]]:
+def _parts(place: str, friction: Friction, units: Mapping[str, str]) -> Iterator[tuple[str, _Quantity]]:
     if friction.learned is not None:
         speed, load = units["friction.stribeck.speed"], units["friction.coulomb"]
         yield from _scalars("joints", place, {"friction.learned.speed": speed, "friction.learned.force": load})
         loc = ("joints", *place.split("."), "friction", "learned", "weights")
         for index in range(len(friction.learned.weights or ())):
             yield f"{'.'.join(loc)}.{index}", _Quantity((*loc, index), "1")
+    for index in range(len(friction.elements)):
+        loc = ("joints", *place.split("."), "friction", "elements", index)
+        for key, unit in (("stiffness", units["spring.stiffness"]), ("reach", units["spring.rest"])):
+            yield ".".join(map(str, (*loc, key))), _Quantity((*loc, key), unit)
 
 
 def _axis_units(axis: FreeAxis) -> dict[str, str]:

@@ -33,6 +33,7 @@ class Trajectory(eqx.Module):
     friction: Float[Array, "n-1 friction"]  # level in [-1, 1] of every step
     stop_forces: Float[Array, "n-1 stops"]  # on the axes, of every `limits.lower`, `limits.upper` [N m or N]
     drive_forces: Float[Array, "n-1 drives"]  # of the motors that hold to `max_force` by a row with bounds [N m or N]
+    element_forces: Float[Array, "n-1 elements"]  # of elasto-slide elements on their axes [N m or N]
     pivots: Int[Array, " n-1"]
     state: State
     result: STEP_RESULTS
@@ -140,6 +141,7 @@ def _trajectory(
         friction=info.levels[:, system.boxes_of("friction")],
         stop_forces=info.box_impulses[:, system.boxes_of("lower", "upper")] / h,
         drive_forces=info.box_impulses[:, system.boxes_of("motor")] / h,
+        element_forces=info.box_impulses[:, system.boxes_of("element")] / h,
         pivots=info.pivots,
         state=last,
         result=result,

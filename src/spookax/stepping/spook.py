@@ -17,7 +17,7 @@ from jax.custom_derivatives import SymbolicZero
 from .._results import MLCP_RESULTS, STEP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, active_set_solve, free_rows
-from ..constraints import Prepared, Rows, assemble, axes
+from ..constraints import Prepared, Rows, assemble, axes, boxes
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation
 from ..math.block_sparse import Factor, take
@@ -219,11 +219,13 @@ def _zero_tangent(value: Array):
 
 
 def advance(system: System, prepared: Prepared, state: State, rows: Rows, v: Float[Array, "bodies 6"]) -> State:
-    """Poses moved along the new velocities by h; the angles' turns are followed by their rates."""
+    """Poses moved along the new velocities by h, elements stretched along; the turns of angles follow their rates."""
     h = prepared.params.step
     e = rotation.normalise(rotation.multiply(state.e, rotation.exp(h * v[:, 3:])))
-    near = jax.lax.stop_gradient(rows.position + h * axes.rates(system, rows.b_A, rows.b_B, v))
-    return State(state.r + h * v[:, :3], e, v[:, :3], v[:, 3:], near, state.time + h)
+    rate = axes.rates(system, rows.b_A, rows.b_B, v)
+    near = jax.lax.stop_gradient(rows.position + h * rate)
+    deflection = boxes.stretched(system, prepared.params, state.deflection, rate)
+    return State(state.r + h * v[:, :3], e, v[:, :3], v[:, 3:], near, state.time + h, deflection)
 
 
 def step_rows(

@@ -208,7 +208,8 @@ def _spins(system: System) -> dict[int, list[str]]:
 
 
 def _state(system: System, r: Array, e: Array, v: Array, near: Array) -> State:
-    return State(r, e, v[:, :3], v[:, 3:], near, jnp.zeros((), dtype=r.dtype))
+    deflection = jnp.zeros(len(system.elements), dtype=r.dtype)
+    return State(r, e, v[:, :3], v[:, 3:], near, jnp.zeros((), dtype=r.dtype), deflection)
 
 
 # ---------------------------------------------------------------------------------------------------------------

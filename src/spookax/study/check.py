@@ -38,7 +38,7 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
 
     **Raises:** `StudyError` with every problem, each with the nearest name that exists.
     """
-    found = [*_parameter_findings(study, scene), *_noise_findings(study, scene)]
+    found = [*_parameter_findings(study, scene), *_noise_findings(study, scene), *_form_findings(study, scene)]
     for index, recording in enumerate(study.recordings):
         for finding in _recording_findings(recording, scene):
             loc = ("recordings", index, *finding.loc)
@@ -81,6 +81,13 @@ def _noise_findings(study: Study, scene: Scene) -> Iterator[Finding]:
     for name in known:
         if name not in density:
             yield Finding(loc, None, f"the axis '{name}' has no density", f"Add a line for '{name}'.")
+
+
+def _form_findings(study: Study, scene: Scene) -> Iterator[Finding]:
+    along = [joint.along(axis.name) for joint in scene.joints.values() for axis in joint.kind.axes]
+    if study.estimator.form == "residual" and any(part.friction.elements for part in along):
+        message = "the residual form knows no elasto-slide elements, and the scene has some"
+        yield Finding(("estimator", "form"), "residual", message, "Write `simulator`.")
 
 
 def _parameter_findings(study: Study, scene: Scene) -> Iterator[Finding]:

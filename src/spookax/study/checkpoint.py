@@ -20,7 +20,7 @@ def pack_iterate(stage: int, fit: Fit) -> dict[str, np.ndarray]:
     out |= {"sensor": np.asarray(fit.noise.sensor), "z": np.asarray(it.z)}
     for i, (own, path) in enumerate(zip(it.own, it.paths, strict=True)):
         out[f"{i}/own"], out[f"{i}/w"], out[f"{i}/hint"] = np.asarray(own), np.asarray(path.w), np.asarray(path.hint)
-        for name in ("p", "e", "v", "w", "near"):
+        for name in ("p", "e", "v", "w", "near", "c"):
             out[f"{i}/x/{name}"] = np.asarray(getattr(path.x, name))
     return out
 
@@ -56,7 +56,7 @@ def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, I
         if not fits:
             message = "the checkpoint belongs to another study (other parameters, recordings or step size)"
             raise FileError([FileProblem(str(file), 0, "", None, message, "Run without --resume.")])
-        x = BodyState(*(jnp.asarray(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near")))
+        x = BodyState(*(jnp.asarray(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near", "c")))
         own.append(jnp.asarray(data[f"{i}/own"]))
         paths.append(Trajectory(x, jnp.asarray(data[f"{i}/w"]), jnp.asarray(data[f"{i}/hint"])))
     stage = min(int(data["stage"]), len(setup.stages) - 1)

@@ -143,7 +143,7 @@ def _axis_sd(model: Multibody, z: jax.Array, x: Any, covariance: jax.Array) -> j
     def one(x, P):
         rows = model.axis_rows(model.engine_state(x, p.com), p)
         half = rows.shape[1]
-        parts = (P[:half, :half], P[half:, half:])
+        parts = (P[:half, :half], P[-half:, -half:])
         return jnp.stack([jnp.sqrt(jnp.maximum(jnp.einsum("ai,ij,aj->a", rows, Q, rows), 0.0)) for Q in parts])
 
     return jax.vmap(one)(x, covariance)

@@ -9,13 +9,14 @@ import numpy as np
 from .._typing import Array, Float
 from ..math import rotation
 from ..scene import Scene
+from ..scene.friction import Element as SceneElement
 from ..scene.friction import Learned
 from ..scene.kinds import frame
 from ..scene.network import count
 from ..scene.parts import Along, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
 from .params import Params
-from .system import WORLD, Axis, Coupling, Joint, Motor, Network, Sensor, System, saddle_pattern, spanning_tree
+from .system import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor, System, saddle_pattern, spanning_tree
 
 _DRY = ("coulomb", "stribeck.excess", "bearing")
 
@@ -81,7 +82,9 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
     tree = spanning_tree(len(names), joints)
     pattern = saddle_pattern(len(names), joints, axes, couplings, constraints, number, tree)
     learned, networks = _networks(places, along)
-    system = System(names, joints, axes, couplings, motors, sensors, constraints, tree, pattern, networks)
+    elements = _elements(places, along)
+    of_system = names, joints, axes, couplings, motors, sensors, constraints, tree, pattern, networks
+    system = System(*of_system, tuple(element for element, _ in elements))
 
     defaults = scene.regularisation
 
@@ -125,6 +128,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         learned_speed=array([x.speed for x in learned]),
         learned_force=array([x.force for x in learned]),
         weights=array([weight for x in learned for weight in x.weights or ()]),
+        element_stiffness=array([spec.stiffness for _, spec in elements]),
+        element_reach=array([spec.reach for _, spec in elements]),
         lower=array([_or(j.limits.lower, -np.inf) for j in along]),
         upper=array([_or(j.limits.upper, np.inf) for j in along]),
         restitution=array([j.limits.restitution for j in along]),
@@ -163,6 +168,16 @@ def _networks(places: list[str], along: list[SceneJoint | Along]) -> tuple[list[
             networks.append(Network(f"{place}.friction.learned", axes, spec.sees, spec.sizes, begin, end))
             begin = end
     return found, tuple(networks)
+
+
+def _elements(places: list[str], along: list[SceneJoint | Along]) -> list[tuple[Element, SceneElement]]:
+    """Elasto-slide elements of the scene; the axes of a ball joint have the same."""
+    found = []
+    for place in dict.fromkeys(places):
+        axes = [i for i, other in enumerate(places) if other == place]
+        for number, spec in enumerate(along[axes[0]].friction.elements):
+            found += [(Element(f"{place}.friction.elements.{number}", axis), spec) for axis in axes]
+    return found
 
 
 @jax.jit

@@ -39,6 +39,8 @@ class Params(eqx.Module):
     learned_speed: Float[Array, " networks"]  # speed that a network sees as 1 [rad/s or m/s]
     learned_force: Float[Array, " networks"]  # friction that is 1 at its end [N m or N]
     weights: Float[Array, " weights"]  # of all networks
+    element_stiffness: Float[Array, " elements"]  # [N m/rad or N/m]
+    element_reach: Float[Array, " elements"]  # deflection at which an element slips [rad or m]
     stiffness: Float[Array, " axes"]  # [N m/rad or N/m]
     rest: Float[Array, " axes"]  # [rad or m]
     armature: Float[Array, " axes"]  # [kg m^2 or kg]
@@ -156,6 +158,11 @@ def paths(system: System) -> dict[str, ParameterPath]:
         add(f"{network.place}.force", "learned_force", n)
         for i in range(network.begin, network.end):
             add(f"{network.place}.weights.{i - network.begin}", "weights", i)
+    of_place = [element.place for element in system.elements]
+    for i, place in enumerate(of_place):
+        if place not in of_place[:i]:
+            for key in ("stiffness", "reach"):
+                add(f"{place}.{key}", f"element_{key}", i, count=of_place.count(place))
     for c, coupling in enumerate(system.couplings):
         add(coupling.path, "ratio", c)
         if coupling.path.startswith("couplings."):

@@ -21,6 +21,7 @@ class State(eqx.Module):
     w: Float[Array, "bodies 3"]  # angular velocity, body axes [rad/s]
     near: Float[Array, " axes"]
     time: Scalar  # [s]
+    deflection: Float[Array, " elements"]  # of the springs of elasto-slide elements [rad or m]
 
     def moved(self, dt: Scalar) -> "State":
         """Poses a time `dt` later along the present velocities (samples between steps read this)."""

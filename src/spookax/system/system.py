@@ -82,8 +82,16 @@ class Network:
 
 
 @dataclasses.dataclass(frozen=True)
+class Element:
+    """An elasto-slide element on an axis; `place`: of its numbers in the scene, which several axes may share."""
+
+    place: str
+    axis: int
+
+
+@dataclasses.dataclass(frozen=True)
 class BoxRow:
-    """A row of the MLCP on an axis; `kind`: friction, lower, upper (stops) or motor, with the motor's number."""
+    """A row of the MLCP on an axis; `kind`: friction, lower, upper (stops), motor, with its number, or element."""
 
     axis: int
     kind: str
@@ -154,6 +162,7 @@ class System:
     tree: tuple[int, ...]  # joint numbers that connect each body to the root, in order from the root
     pattern: Pattern
     networks: tuple[Network, ...] = ()
+    elements: tuple[Element, ...] = ()
 
     @property
     def num_bodies(self) -> int:
@@ -262,7 +271,9 @@ class System:
 
     @functools.cached_property
     def boxes(self) -> tuple[BoxRow, ...]:
-        """Rows with bounds of the step: dry friction, stops, motors whose force is bounded and depends on the rate."""
+        """Rows with bounds of the step: dry friction, stops, motors whose force is bounded and depends on the rate,
+        elasto-slide elements.
+        """
         friction = (BoxRow(i, "friction") for i in self.friction_axes)
         stops = (BoxRow(i, stop) for i, axis in enumerate(self.axes) for stop in axis.stops)
         motors = (
@@ -270,7 +281,7 @@ class System:
             for m, motor in enumerate(self.motors)
             if motor.bounded and motor.type != "torque"
         )
-        return (*friction, *stops, *motors)
+        return (*friction, *stops, *motors, *(BoxRow(element.axis, "element") for element in self.elements))
 
     def boxes_of(self, *kinds: str) -> np.ndarray:
         """Numbers of the rows with bounds of some kinds."""
