@@ -48,11 +48,13 @@ def _reflected(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
     """`upper` in plain array code, by Householder reflections."""
     n = M.shape[1]
     rows = jnp.arange(M.shape[0])
+    info = jnp.finfo(M.dtype)
+    nothing = info.tiny / info.eps  # squares below it have lost their digits; what decays for long comes by
 
     def reflect(j, M):
         x = jnp.where(rows >= j, M[:, j], 0.0)
         square = jnp.sum(x * x)
-        there = square > 0
+        there = square > nothing
         length = jnp.where(there, jnp.sqrt(jnp.where(there, square, 1.0)), 0.0)
         pivot = M[j, j]
         v = x + jnp.where(rows == j, jnp.where(pivot < 0, -length, length), 0.0)
@@ -229,6 +231,23 @@ def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Ar
     system = jnp.column_stack([(scale[:, None] * factor).T, cross.T])
     U = upper(jnp.concatenate([system, jnp.column_stack([damping, zero])]))[:n]
     return _solved(U[:, :n], U[:, n:]).T * scale
+
+
+def spanning(M: Float[Array, "n k"], least: float) -> Float[Array, "n n"]:
+    """Orthonormal columns with the span of those of M, the strongest first, then zeros: Gram-Schmidt with pivoting.
+
+    What is left of a column of M counts as nothing when it is shorter than `least`.
+    """
+    n, k = M.shape
+
+    def one(M: Array, _: None) -> tuple[Array, Array]:
+        length = jnp.sqrt(jnp.sum(M**2, axis=0))
+        strongest = jnp.argmax(length) == jnp.arange(k)
+        there = jnp.max(length) > least
+        q = jnp.where(there, M @ strongest / jnp.where(there, jnp.max(length), 1.0), 0.0)
+        return M - q[:, None] * (q @ M), q
+
+    return jax.lax.scan(one, M, None, length=n)[1].T
 
 
 # ---------------------------------------------------------------------------------------------------------------
