@@ -151,9 +151,29 @@ def test_one_mode_is_the_filter_and_its_smoother(rng, model):
     jax.tree.map(tight, found.told.x, plain.x)
     tight(found.told.sd, plain.sd)
     tight(found.told.log_likelihood, plain.innovation.log_likelihood, rtol=1e-11)
+    jax.tree.map(close, found.told.innovation, plain.innovation)
     back, wanted = imm.smooth(found), f.smooth(plain)
     jax.tree.map(close, back.x, wanted.x)
     close(back.sd, wanted.sd)
+    squares = jax.vmap(lambda S: S @ S.T)
+    close(squares(back.factor), squares(wanted.factor))
+
+
+def test_innovations_of_a_bank_are_those_of_its_mixture(rng):
+    """Of the two modes' predictions together: mean and covariance written out."""
+    samples, _, _ = switching_data(rng, 3)
+    imm = IMM(filters(), TRANSITION)
+    modes = imm.init(jnp.zeros(2), jnp.ones(2))
+    for k in range(2):
+        modes, _ = imm.update(modes, samples.u[k], samples.y[k])
+        modes = imm.predict(modes, samples.u[k])
+    b = modes.beliefs
+    parts = [Gauss(x + m, S @ S.T + np.diag(SENSOR**2)) for x, m, S in zip(b.x, b.mean, b.factor, strict=True)]
+    wanted, y = moments(modes.probability, parts), samples.y[2, 0]
+    _, told = imm.update(modes, samples.u[2], y)
+    close(told.innovation.residual * SENSOR, y - wanted.m)
+    close(told.innovation.whitened, np.linalg.solve(np.linalg.cholesky(wanted.P), y - wanted.m))
+    close(told.innovation.nis, (y - wanted.m) @ np.linalg.solve(wanted.P, y - wanted.m))
 
 
 def test_a_bank_of_equal_pair_models_is_one_filter(rng):

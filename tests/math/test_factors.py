@@ -20,7 +20,7 @@ def test_columns_that_have_decayed_to_nothing_do_no_harm(rng):
 
 
 def test_the_span_of_a_projection(rng):
-    """Of an oblique one, and of what is left of one that gives way a little; a projection of rank zero spans nothing."""
+    """Of an oblique one, and of one that gives way a little; a projection of rank zero spans nothing."""
     A, B = rng.normal(size=(2, 7, 3))
     P = A @ np.linalg.solve(B.T @ A, B.T)
     for M in (P, P + 1e-6 * rng.normal(size=(7, 7))):

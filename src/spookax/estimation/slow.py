@@ -87,6 +87,9 @@ class WithParameters(AbstractModel):
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         return self.model.difference(y, predicted)
 
+    def start(self, x: Joint, p: None) -> Joint:
+        return Joint(self.model.start(x.x, self.model.prepare(x.z)), x.z)
+
     def duration(self, p: None) -> Scalar:
         raise NotImplementedError("the step of a model with parameters as states depends on its state")
 

@@ -26,9 +26,11 @@ import numpy as np
 
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Int
+from ..math import small
+from ..math.sqrt_gaussian import merged
 from ..protocol import AbstractModel, Samples
 from .merging import Modes, at, heaviest, merge
-from .recursive import Filter, placed, reading_of, standard_deviations
+from .recursive import Filter, Innovation, placed, reading_of, standard_deviations
 from .rules import Belief, Context, Reading
 from .switching_smoother import Motion, Moved, SmoothedModes, Trail, smoothed
 
@@ -43,7 +45,12 @@ class Told(NamedTuple):
     log_probability: Float[Array, "*steps modes"]
     likeliest: Any  # the state of the likeliest mode
     fitted: Float[Array, "*steps M channels"]  # readings at the modes' states, weighted by the probabilities
-    log_likelihood: Float[Array, "*steps"]
+    innovation: Innovation  # by the mean and covariance of what all modes expect; likelihood of the mixture itself
+
+    @property
+    def log_likelihood(self) -> Float[Array, "*steps"]:
+        """Of the readings of a step, given those before."""
+        return self.innovation.log_likelihood
 
     @property
     def probability(self) -> Float[Array, "*steps modes"]:
@@ -160,11 +167,17 @@ class IMM(AbstractSwitching):
         self.transition, self.mixing, self.count = Pi, mixing, count
 
     @property
-    def model(self) -> AbstractModel:
+    def first(self) -> Filter:
+        """That of the first mode."""
         if isinstance(self.bank, tuple):
-            return self.bank[0].model
-        arrays, rest = eqx.partition(self.bank.model, eqx.is_array)
+            return self.bank[0]
+        arrays, rest = eqx.partition(self.bank, eqx.is_array)
         return eqx.combine(at(arrays, 0), rest)
+
+    @property
+    def model(self) -> AbstractModel:
+        """That of the first mode: the manifold is the same for all."""
+        return self.first.model
 
     def each(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(filter, *args)` for every mode; the arguments and the result have a leading axis of modes."""
@@ -208,19 +221,21 @@ class IMM(AbstractSwitching):
     # --- what the compiled functions are made of
 
     def updated(self, modes: Modes, u: Array, reading: Reading) -> tuple[Modes, Told]:
-        def one(f: Filter, belief: Belief) -> tuple[Belief, Array]:
-            after, innovation, _ = f.updated(belief, u, reading, f.noise)
-            return after, innovation.log_likelihood
+        def one(f: Filter, belief: Belief) -> tuple[Belief, Innovation, Array]:
+            after, innovation, (H, _) = f.updated(belief, u, reading, f.noise)
+            return after, innovation, H @ belief.factor
 
-        beliefs, log_likelihood = self.each(one, modes.beliefs)
-        joint = modes.log_probability + log_likelihood
+        beliefs, seen, spread = self.each(one, modes.beliefs)
+        joint = modes.log_probability + seen.log_likelihood
         total = jax.nn.logsumexp(joint)
         after = Modes(beliefs, joint - total)
-        return after, self._told(after, u, reading, total)
+        return after, self._told(after, u, reading, _together(modes.probability, seen, spread, total))
 
-    def _told(self, modes: Modes, u: Array, reading: Reading, log_likelihood: Array) -> Told:
+    def _told(self, modes: Modes, u: Array, reading: Reading, innovation: Innovation) -> Told:
         model, n = self.model, self.model.tangent_size
-        all_in = merge(model, modes.probability, modes.beliefs)
+        # as a batch of one, in array code: XLA loses a LAPACK call in a scan that goes on without its result
+        one = jax.tree.map(lambda a: a[None], modes)
+        all_in = at(jax.vmap(lambda m: merge(model, m.probability, m.beliefs))(one), 0)
         best = heaviest(modes.beliefs, modes.probability)
         return Told(
             all_in.x,
@@ -228,7 +243,7 @@ class IMM(AbstractSwitching):
             modes.log_probability,
             model.retract(best.x, best.mean[:n]),
             self.expected(modes, u, reading.s),
-            log_likelihood,
+            innovation,
         )
 
     def mixed(self, modes: Modes) -> Modes:
@@ -262,6 +277,18 @@ class IMM(AbstractSwitching):
         return Modes(after, modes.log_probability), Moved(modes.beliefs.x, after.x, motion)
 
 
+def _together(
+    weights: Float[Array, " modes"], seen: Innovation, spread: Float[Array, "modes c k"], log_likelihood: Array
+) -> Innovation:
+    """The innovation beside the mixture of what the modes expect. `spread`: factors of the readings' covariances in
+    units of the sensors, without the sensors' own.
+    """
+    own = jnp.broadcast_to(jnp.eye(spread.shape[1], dtype=spread.dtype), (*spread.shape[:2], spread.shape[1]))
+    residual, factor = merged(weights, seen.residual, jnp.concatenate([spread, own], axis=2))
+    white = small.solve_lower(factor, residual)
+    return Innovation(residual, white, seen.size[0], jnp.sum(white**2), log_likelihood, seen.accepted[0])
+
+
 def _with_noise(belief: Belief, m: int) -> Belief:
     mean = jnp.concatenate([belief.mean, jnp.zeros(m, dtype=belief.mean.dtype)])
     factor = jax.scipy.linalg.block_diag(belief.factor, jnp.eye(m, dtype=mean.dtype))
@@ -291,4 +318,7 @@ def _run(f: AbstractSwitching, modes: Modes, samples: Samples, trail: bool, many
 
 @compiled
 def _smooth(f: IMM, trail: Trail, last: Modes) -> SmoothedModes:
-    return smoothed(f.model, jnp.log(jnp.asarray(f.transition)), trail, last)
+    first = f.first
+    return smoothed(
+        first.model, first.model.prepare(jnp.asarray(first.z)), jnp.log(jnp.asarray(f.transition)), trail, last
+    )

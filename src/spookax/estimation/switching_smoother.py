@@ -12,7 +12,9 @@ it is the Rauch-Tung-Striebel smoother. Evaluating the density at m_j alone, wit
 makes the modes too certain. Standard deviations are on the careful side, because a pair's step takes the smoothed
 state at k+1 for the same whatever mode came before.
 
-Gains come from triangular factors; no covariance is inverted or subtracted.
+States on constraints, such as a mechanism in redundant coordinates, are compared along their free directions T, the
+derivative of `model.start`: what leads across them is curvature, which no covariance accounts for. Gains come from
+triangular factors; no covariance is inverted or subtracted.
 
 **Source:** Barber (2006), expectation correction, with one component a mode; Lopez and Danes (2010) mix instead of
 taking pairs.
@@ -25,9 +27,9 @@ import jax.numpy as jnp
 
 from .._typing import Array, Float, Scalar
 from ..math import small
-from ..math.sqrt_gaussian import gain_of, lower
+from ..math.sqrt_gaussian import gain_of, lower, spanning
 from ..protocol import AbstractModel
-from .merging import Modes, at, merge, transported
+from .merging import Modes, at, heaviest, merge, transported
 from .rules import Belief
 
 
@@ -61,6 +63,7 @@ class SmoothedModes(NamedTuple):
 
     x: Any
     sd: Float[Array, "steps_1 n"]
+    factor: Float[Array, "steps_1 n n"]
     log_probability: Float[Array, "steps_1 modes"]
 
     @property
@@ -70,17 +73,21 @@ class SmoothedModes(NamedTuple):
 
 
 def smoothed(
-    model: AbstractModel, log_transition: Float[Array, "modes modes"], trail: Trail, last: Modes
+    model: AbstractModel, p: Any, log_transition: Float[Array, "modes modes"], trail: Trail, last: Modes
 ) -> SmoothedModes:
-    """The backward pass, from the predicted beliefs after the last step."""
+    """The backward pass, from the predicted beliefs after the last step. `p`: prepared parameters of some mode, for the
+    free directions of states.
+    """
     n = model.tangent_size
 
-    def told(modes: Modes) -> tuple[Any, Array, Array]:
+    def told(modes: Modes) -> tuple[Any, Array, Array, Array]:
         both = merge(model, modes.probability, modes.beliefs)
-        return both.x, jnp.sqrt(jnp.sum(both.factor**2, axis=1)), modes.log_probability
+        return both.x, jnp.sqrt(jnp.sum(both.factor**2, axis=1)), both.factor, modes.log_probability
 
-    def back(ahead: Modes, step: Trail) -> tuple[Modes, tuple[Any, Array, Array]]:
-        modes = _before(model, log_transition, step, ahead)
+    def back(ahead: Modes, step: Trail) -> tuple[Modes, tuple[Any, Array, Array, Array]]:
+        there = heaviest(ahead.beliefs, ahead.probability)
+        T = _free_directions(model, p, model.retract(there.x, there.mean))
+        modes = _before(model, T, log_transition, step, ahead)
         return modes, told(modes)
 
     b = last.beliefs
@@ -89,14 +96,28 @@ def smoothed(
     return SmoothedModes(*jax.tree.map(lambda a, e: jnp.concatenate([a, e[None]]), found, told(end)))
 
 
-def _before(model: AbstractModel, log_transition: Array, step: Trail, ahead: Modes) -> Modes:
+def _free_directions(model: AbstractModel, p: Any, x: Any) -> Float[Array, "n n"]:
+    """Orthonormal columns that span the directions in which admissible states next to x differ; the others are zero.
+
+    The derivative of `start` is a projection: it stretches every direction by at least one, or takes it away but for
+    what rows give way by.
+    """
+
+    def placed(d: Array) -> Array:
+        return model.local(model.start(model.retract(x, d), p), x)
+
+    return spanning(jax.jacfwd(placed)(jnp.zeros(model.tangent_size, dtype=jax.tree.leaves(x)[0].dtype)), least=0.01)
+
+
+def _before(model: AbstractModel, T: Array, log_transition: Array, step: Trail, ahead: Modes) -> Modes:
     """The smoothed beliefs at the start of a step from those at its end."""
     count = jnp.arange(log_transition.shape[0])
 
     def pair(i: Array, j: Array) -> tuple[Belief, Scalar]:
         leads = i if model.reads_pair else j  # the mode whose model makes the step
         start, origin = at(step.filtered.beliefs, i), at(step.before, leads)
-        return _stepped_back(model, start, origin, at(step.motion, leads), at(step.after, leads), at(ahead.beliefs, j))
+        led = at(step.motion, leads), at(step.after, leads)
+        return _stepped_back(model, T, start, origin, *led, at(ahead.beliefs, j))
 
     beliefs, density = jax.vmap(lambda i: jax.vmap(lambda j: pair(i, j))(count))(count)
     weights = step.filtered.log_probability[:, None] + log_transition + density
@@ -111,7 +132,7 @@ def _before(model: AbstractModel, log_transition: Array, step: Trail, ahead: Mod
 
 
 def _stepped_back(
-    model: AbstractModel, start: Belief, origin: Any, motion: Motion, chart: Any, ahead: Belief
+    model: AbstractModel, T: Array, start: Belief, origin: Any, motion: Motion, chart: Any, ahead: Belief
 ) -> tuple[Belief, Scalar]:
     """The belief at the start of a step given that at its end, and the log-density of the end before that was known."""
     n = model.tangent_size
@@ -120,19 +141,20 @@ def _stepped_back(
     else:
         mean, factor = transported(model, start, origin)
     goal, spread = transported(model, ahead, chart)
-    predicted = motion.A @ mean + motion.c
+    apart, spread = T.T @ (goal - (motion.A @ mean + motion.c)), T.T @ spread
     zero = jnp.zeros(motion.E.shape, dtype=mean.dtype)
-    top, low = jnp.concatenate([motion.A @ factor, motion.E], 1), jnp.concatenate([factor[:n], zero], 1)
+    top = T.T @ jnp.concatenate([motion.A @ factor, motion.E], 1)
+    low = jnp.concatenate([factor[:n], zero], 1)
     L = lower(jnp.concatenate([top, low]))  # [[of the end, 0], [what the start shares with it, the rest of the start]]
     gain = gain_of(L[n:, :n], L[:n, :n])
-    apart = goal - predicted
     after = Belief(
         origin,
         mean[:n] + gain @ apart,
-        lower(jnp.concatenate([L[n:, n:], gain @ spread], axis=1)),
+        lower(jnp.concatenate([L[n:, n:], L[n:, :n] - gain @ L[:n, :n], gain @ spread], axis=1)),
         start.hint,
     )
-    return after, _log_density(apart, jnp.concatenate([L[:n, :n], spread], axis=1))
+    held = jnp.diag(1.0 - jnp.sum(T**2, axis=0))  # directions that are not free, alike for all pairs
+    return after, _log_density(apart, jnp.concatenate([L[:n, :n], spread, held], axis=1))
 
 
 def _log_density(d: Float[Array, " n"], factor: Float[Array, "n k"]) -> Scalar:
