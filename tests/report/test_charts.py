@@ -3,7 +3,14 @@ import plotly.graph_objects as go
 import pytest
 from report.synthetic import estimate, states
 
-from spookax.report.charts import convergence_chart, correlation_chart, innovation_chart, signal_chart
+from spookax.report.charts import (
+    band_chart,
+    convergence_chart,
+    correlation_chart,
+    innovation_chart,
+    share_chart,
+    signal_chart,
+)
 from spookax.report.content import bound_hit, innovation_rows, normalised_innovations
 from spookax.report.numbers import levels, measured, number, percent, unit, with_sd
 from spookax.report.signals import Signal, signals
@@ -81,6 +88,28 @@ def test_signals_without_an_estimate_are_drawn_as_measured():
     held = {"r/time": np.arange(5.0), "r/measured/s": np.arange(5.0)}
     (signal,) = signals("r", {}, held)
     assert [trace["name"] for trace in signal_chart(signal)["data"]] == ["measured"]
+
+
+def test_shares_have_the_same_points_and_keep_their_changes(rng):
+    """Areas on top of each other, of long recordings, too."""
+    n = 20_000
+    time, a = np.arange(n) * 1e-3, np.clip(np.repeat(rng.uniform(size=20), 1000), 0.05, 0.95)
+    a[7_777] = 1.0
+    figure = share_chart("modes", time, {"a": a, "b": 0.7 * (1 - a), "c": 0.3 * (1 - a)})
+    curves = [drawn(figure, name) for name in "abc"]
+    assert all(np.array_equal(x, curves[0][0]) for x, _ in curves)
+    assert len(curves[0][0]) <= 4000
+    np.testing.assert_allclose(sum(y for _, y in curves), 1.0, atol=2e-6)
+    assert time[7_777] in curves[0][0]
+
+
+def test_a_band_that_is_wide_for_a_moment_does_not_set_the_scale():
+    time, value, sd = np.arange(1000.0), np.sin(np.arange(1000) / 50), np.full(1000, 0.01)
+    sd[:5] = 100.0
+    low, high = band_chart("pin", "rad", time, value, sd)["layout"]["yaxis"]["range"]
+    assert -1.2 < low < -1 < 1 < high < 1.2
+    flat = band_chart("pin", "rad", time, np.zeros(1000), np.zeros(1000))
+    assert flat["layout"]["yaxis"]["range"] == [-1, 1]
 
 
 def test_a_positive_cost_is_drawn_as_it_is():

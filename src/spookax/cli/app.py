@@ -174,7 +174,7 @@ def filter(
 
     The study's parameters are states, too, unless --estimate or `recursive: {parameters: held}` hold them.
     Writes tracking.json, the states, the scene with the last parameters and tracking.html, a page with states,
-    bands, innovations and their tests.
+    bands, innovations and their tests, and of a mechanism with modes their probabilities.
 
     
     Examples:

@@ -67,6 +67,10 @@ def tracking_text(found: Tracking) -> str:
     for name, run in found.content["runs"].items():
         for sensor, signal in run["signals"].items():
             lines.append(f"{name}, {sensor}: RMS error one step ahead {signal['rms_ahead']:.3g} {signal['unit']}")
+        if modes := run.get("modes"):
+            likeliest = max(modes, key=lambda mode: modes[mode]["last"])
+            text = ", ".join(f"{mode} {100 * told['share']:.3g} %" for mode, told in modes.items())
+            lines.append(f"{name}: most probable {text} of the time; at the end {likeliest}")
         text = f"{name}: log-likelihood {run['log_likelihood']:.8g}, innovations squared {run['nis']:.3f} (1 expected)"
         lines.append(text + (f", {len(run['faults'])} steps out of the ordinary" if run["faults"] else ""))
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """Charts as plotly.js figures: dictionaries of data and layout."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from .thin import thin
 Figure = dict[str, Any]
 
 MEASURED, ESTIMATED, OPEN_LOOP, INK, RULE = "#aab4c2", "#0063a6", "#c8500a", "#1a2330", "#e3e8ee"
+SHARES = ("#7fb0d8", "#e8a33d", "#6fa86f", "#c58ab8", "#97a3b2", "#d9705f", "#c9b94f", "#5b6fa8")
 _TOP, _BOTTOM = 64, 46  # margins [px]
 
 
@@ -45,10 +47,14 @@ def signal_chart(signal: Signal) -> Figure:
 
 
 def band_chart(title: str, unit_text: str, time: np.ndarray, value: np.ndarray, sd: np.ndarray) -> Figure:
-    """A state over time with a band of two standard deviations."""
+    """A state over time with a band of two standard deviations. Where that is wide for a moment, as at a start that
+    is hardly known, the chart cuts it off.
+    """
     layout = _layout(300) | {"hovermode": "x", "showlegend": False, "annotations": [_heading(title, 1)]}
     layout["xaxis"] = _axis(title="time [s]", range=[float(time[0]), float(time[-1])])
-    layout["yaxis"] = _axis(title=unit_text)
+    low, high = min(value.min(), np.quantile(value - 2 * sd, 0.02)), max(value.max(), np.quantile(value + 2 * sd, 0.98))
+    margin = 0.05 * (high - low) or 1.0
+    layout["yaxis"] = _axis(title=unit_text, range=[float(low - margin), float(high + margin)], exponentformat="power")
     edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     data = [
         _curve(time, value - 2 * sd, 1, name="-2 sd", **edge),
@@ -66,6 +72,24 @@ def points_chart(title: str, time: np.ndarray, value: np.ndarray, levels: Sequen
     data = [_curve(time, value, 1, name=title, mode="markers", marker={"color": "#66707e", "size": 3})]
     line = {"mode": "lines", "line": {"color": OPEN_LOOP, "width": 1.2}, "hoverinfo": "skip"}
     data += [_curve(span, np.full(2, level), 1, name=f"{level:g}", **line) for level in levels]
+    return {"data": data, "layout": layout}
+
+
+def share_chart(title: str, time: np.ndarray, shares: Mapping[str, np.ndarray]) -> Figure:
+    """What shares one whole over time, such as the probabilities of modes, one on top of the other."""
+    layout = _layout(260) | {"hovermode": "x unified", "annotations": [_heading(title, 1)]}
+    layout["legend"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
+    layout["legend"]["traceorder"] = "normal"
+    layout["xaxis"] = _axis(title="time [s]", range=[float(time[0]), float(time[-1])])
+    layout["yaxis"] = _axis(range=[0, 1])
+    index = np.arange(len(time))  # areas on top of each other need the same points
+    limit = max(4000 // len(shares), 4)
+    kept = np.unique(np.concatenate([thin(index, values, limit)[0] for values in shares.values()]))
+    data = [
+        _curve(time[kept], values[kept], 1, name=name, mode="lines", stackgroup="shares", fillcolor=colour)
+        | {"line": {"color": colour, "width": 0}, "hovertemplate": "%{y:.3f}"}
+        for (name, values), colour in zip(shares.items(), cycle(SHARES), strict=False)
+    ]
     return {"data": data, "layout": layout}
 
 
@@ -165,7 +189,7 @@ def innovation_chart(samples: Mapping[str, np.ndarray]) -> Figure | None:
 def _layout(height: float) -> dict[str, Any]:
     return {
         "height": round(height),
-        "margin": {"l": 76, "r": 16, "t": _TOP, "b": _BOTTOM},
+        "margin": {"l": 92, "r": 16, "t": _TOP, "b": _BOTTOM},
         "paper_bgcolor": "#ffffff",
         "plot_bgcolor": "#ffffff",
         "font": {

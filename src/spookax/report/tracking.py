@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .charts import Figure, band_chart, points_chart
+from .charts import Figure, band_chart, points_chart, share_chart
 from .numbers import unit
 from .signals import signals
 
@@ -13,20 +13,26 @@ from .signals import signals
 def tracking_charts(
     prefix: str, run: str, tracking: Mapping[str, Any], states: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, Figure]]:
-    """Name -> caption and chart, of a run: joints, innovations, parameters."""
+    """Name -> caption and chart, of a run: modes, joints, innovations, parameters."""
     time, own = states[f"{run}/state_time"], f"{run}/"
     found: dict[str, tuple[str, Figure]] = {}
 
     def bands(key: str, title: str, units: Mapping[str, str]) -> None:
         for i, name in enumerate(_names(states, f"{own}{key}/")):
             value, sd = states[f"{own}{key}/{name}"], states[f"{own}{key}_sd/{name}"]
+            if np.ptp(value) <= 1e-6 * np.max(sd):  # a constant that all readings have told of: the table has it
+                continue
             chart = band_chart(f"{name}{title}", unit(units.get(name, "")), time, value, sd)
             caption = f"Run {run}, {name}{title}, with a band of two standard deviations."
             found[f"{prefix}-{key}-{i}"] = caption, chart
 
+    if modes := _names(states, f"{own}probability/"):
+        chart = share_chart("modes", time, {mode: states[f"{own}probability/{mode}"] for mode in modes})
+        found[f"{prefix}-modes"] = f"Run {run}: probability of every mode; they sum to one.", chart
     of = {path: p.get("unit") or "" for path, p in (tracking.get("parameters") or {}).items()}
-    bands("position", ": position [rad or m]", {})
-    bands("rate", ": rate [per second]", {})
+    axes = dict(tracking["axes"])
+    bands("position", ": position", axes)
+    bands("rate", ": rate", {axis: f"{text}/s" for axis, text in axes.items()})
     for i, signal in enumerate(signals(run, tracking, states)):
         if signal.innovation is None:
             continue

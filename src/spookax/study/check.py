@@ -1,13 +1,14 @@
 """A study against the scene that it names."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from spookax.scene.explain import Finding, nearest
+from spookax.scene.explain import Finding, Loc, nearest
 from spookax.scene.located import Located
 from spookax.scene.model import Scene
 from spookax.scene.parts import BodyPose, JointPosition, PointPosition
-from spookax.scene.paths import numeric_paths, wholes
+from spookax.scene.paths import numeric_paths, wholes, with_numbers
+from spookax.scene.read import SceneError
 from spookax.study import units as u
 from spookax.study.model import RecordingSpec, Study
 from spookax.study.read import StudyError
@@ -38,7 +39,8 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
 
     **Raises:** `StudyError` with every problem, each with the nearest name that exists.
     """
-    found = [*_parameter_findings(study, scene), *_noise_findings(study, scene), *_form_findings(study, scene)]
+    checks = (_parameter_findings, _noise_findings, _form_findings, _mode_findings)
+    found = [finding for check in checks for finding in check(study, scene)]
     for index, recording in enumerate(study.recordings):
         for finding in _recording_findings(recording, scene):
             loc = ("recordings", index, *finding.loc)
@@ -99,6 +101,25 @@ def _parameter_findings(study: Study, scene: Scene) -> Iterator[Finding]:
             if spec.start is None:
                 yield from start_findings(spec.model_dump(), values[path], loc)
         elif path not in whole:
-            near = difflib.get_close_matches(path, [*values, *whole], n=3, cutoff=0.4)
-            cure = f"Nearest: {', '.join(near)}." if near else "Write a path such as bodies.NAME.mass."
-            yield Finding(loc, None, "the scene has no such number", cure)
+            yield _no_such_number(loc, path, [*values, *whole])
+
+
+def _mode_findings(study: Study, scene: Scene) -> Iterator[Finding]:
+    values = numeric_paths(scene)
+    for name, mode in study.recursive.modes.items():
+        loc = ("recursive", "modes", name, "set")
+        unknown = [path for path in mode.set if path not in values]
+        yield from (_no_such_number((*loc, path), path, values) for path in unknown)
+        if unknown:
+            continue
+        try:
+            with_numbers(scene, mode.set)
+        except SceneError as error:
+            for problem in error.problems:
+                yield Finding(loc, None, f"no possible scene: {problem.path} {problem.message}", problem.cure)
+
+
+def _no_such_number(loc: Loc, path: str, known: Iterable[str]) -> Finding:
+    near = difflib.get_close_matches(path, list(known), n=3, cutoff=0.4)
+    cure = f"Nearest: {', '.join(near)}." if near else "Write a path such as bodies.NAME.mass."
+    return Finding(loc, None, "the scene has no such number", cure)

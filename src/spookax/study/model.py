@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema
 
 from spookax import datasets
 from spookax.scene.explain import Finding, refuse, shown
-from spookax.scene.fields import Number, Positive, Strict, Text
+from spookax.scene.fields import Name, NonNegative, Number, Positive, Strict, Text
 from spookax.scene.located import Located
 from spookax.study.rules import Rule, Transform, default_name, default_transform, study_rules
 from spookax.study.units import UnitError, parse_unit, split_header
@@ -200,6 +200,26 @@ class Estimator(Strict):
     )
 
 
+class Mode(Strict):
+    """A mode of the mechanism: the scene with other numbers."""
+
+    set: dict[str, Number] = Field(
+        default_factory=dict, description="Path in the scene file -> its number in this mode [SI]; all others are kept"
+    )
+
+
+class Switching(Strict):
+    """How the mechanism goes from one mode to another, and where it starts."""
+
+    dwell_time: Positive | dict[str, Positive] = Field(
+        description="Mean time for which a mode lasts [s], then each of the others is as probable; "
+        "a mapping from every mode gives each a time of its own"
+    )
+    initial: dict[str, NonNegative] | None = Field(
+        default=None, description="Mode -> its probability at the start of a recording; all alike when left out"
+    )
+
+
 class Recursive(Strict):
     """How `spookax filter` and `spookax smooth` go through the recordings."""
 
@@ -228,6 +248,10 @@ class Recursive(Strict):
     gate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="Readings of a step that are less probable than this are not used"
     )
+    modes: dict[Name, Mode] = Field(
+        default_factory=dict, description="Mode -> what it changes; the filter tells which of them holds"
+    )
+    switching: Switching | None = Field(default=None, description="How `modes` follow one another")
 
 
 class Study(Strict):

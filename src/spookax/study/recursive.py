@@ -7,25 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import AnyArray
-from ..estimation import (
-    Drift,
-    EnsembleFilter,
-    Extended,
-    Filter,
-    Joint,
-    Recursion,
-    Unscented,
-    WithParameters,
-    faults,
-    gate_of,
-    innovation_tests,
-)
+from ..estimation import IMM, Drift, EnsembleFilter, Extended, Filter, Joint, Unscented, WithParameters, gate_of
 from ..estimation.linearise import Path as StatePath
 from ..estimation.recording import first_state
 from ..math.sqrt_gaussian import lower
@@ -40,10 +26,12 @@ from .checkpoint import load_levels
 from .estimate import finite_json
 from .identify import hashes_of, versions
 from .model import Study
-from .output import as_read, axis_readings, axis_sd, poses, predictions
+from .modes import described, first_probability, in_mode, transition
+from .passes import by_bank, by_ensemble, by_filter
 from .read import StudyError, read_study
 from .recording import Recording, read_recordings
 from .setup import Setup, set_up
+from .track import Track, along, mode_contents, parameter_states, run_contents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +64,8 @@ def filter_recordings(study: Study | str | Path, **options: Any) -> Tracking:
     """Filter the recordings of a study: every state from the readings up to its time.
 
     Parameters of the study are states, too (`recursive.parameters: estimated`), constant or drifting; what one
-    recording has taught of them is the prior of the next.
+    recording has taught of them is the prior of the next. With `recursive.modes` a bank of filters also tells which
+    mode holds: arrays `RUN/probability/MODE` and `RUN/mode` of the states.
 
     **Arguments** (by name):
 
@@ -120,7 +109,8 @@ class _Tracker:
         check_against_scene(study, study.located, scene)
         if recordings is None:
             recordings = read_recordings(study, sensor_dimensions(scene))
-        self.setup: Setup = set_up(study, scene, recordings)
+        changing = frozenset(path for mode in study.recursive.modes.values() for path in mode.set)
+        self.setup: Setup = set_up(study, scene, recordings, changing=changing)
         stage = self.setup.stages[-1]
         assert isinstance(stage.model, Multibody)
         self.model, self.noise = stage.model, stage.noise
@@ -132,13 +122,15 @@ class _Tracker:
         weight = self.setup.problem.weight
         given = np.array([f.prior_sd is not None for f in self.model.shared.free for _ in range(f.size)], dtype=bool)
         self.z_factor = np.diag(np.where(given, 1 / weight, study.recursive.parameter_sd))
+        modes = study.recursive.modes.values()
+        self.models = [in_mode(self.model, mode, self.z if self.held else None) for mode in modes] or [self.model]
 
     # --- one recording
 
-    def _filter(self) -> Filter | EnsembleFilter:
-        settings, own = self.study.recursive, self.model.own.size
-        model: AbstractModel = self.model
-        z = np.concatenate([self.z, np.zeros(own)])
+    def _filter(self, of: Multibody) -> Filter | EnsembleFilter:
+        settings, own = self.study.recursive, of.own.size
+        model: AbstractModel = of
+        z = np.concatenate([self.z[: of.shared.size], np.zeros(own)])
         if not self.held:
             drift = None
             if settings.drift:
@@ -174,31 +166,25 @@ class _Tracker:
         Z[count:, count:] = np.diag(1 / self.setup.problem.own_weight) if own else 0.0
         return Joint(x, jnp.asarray(z)), np.block([[S, np.asarray(Y0) @ Z], [np.zeros((len(z), len(S))), Z]])
 
-    def _through(self, samples: Samples, path: StatePath) -> tuple[Recursion, Any, np.ndarray, np.ndarray, np.ndarray]:
-        """A recording filtered: states, their factors, parameters and their standard deviations, a row a step."""
-        f, (x0, factor) = self._filter(), self._first(path)
-        if isinstance(f, EnsembleFilter):
-            found = f.run(f.init(x0, factor, jax.random.key(0)), samples)
-            x, S = found.x, np.asarray(found.sd)[:, :, None] * np.eye(found.sd.shape[1])
+    def _through(self, samples: Samples, path: StatePath) -> Track:
+        """A recording gone through, states and parameters apart from each other."""
+        settings, (x0, factor) = self.study.recursive, self._first(path)
+        filters = [self._filter(model) for model in self.models]
+        if settings.modes:
+            imm = IMM([f for f in filters if isinstance(f, Filter)], transition(settings, self.setup.scene.step))
+            found = by_bank(imm, imm.init(x0, factor, first_probability(settings)), samples, self.smooth)
+        elif isinstance(filters[0], EnsembleFilter):
+            found = by_ensemble(filters[0], x0, factor, samples)
         else:
-            found = f.run(f.init(x0, factor), samples, trail=True)
-            assert found.rows is not None
-            x, S = found.x, np.asarray(found.rows.filtered)
-            if self.smooth:
-                smoothed = f.smooth(found)
-                x, S = jax.tree.map(lambda a: a[:-1], smoothed.x), np.asarray(smoothed.factor)[:-1]
-        n, steps = self.model.tangent_size, len(S)
+            found = by_filter(filters[0], filters[0].init(x0, factor), samples, self.smooth)
+        n, S, count = self.model.tangent_size, found.factor, len(self.z)
         if self.held:
-            z = np.concatenate([self.z, np.zeros(self.model.own.size)])
-            return found, x, S, np.broadcast_to(z, (steps, len(z))), np.zeros((steps, len(z), 1))
-        if not isinstance(f, EnsembleFilter):  # what the end of the recording knows of the shared parameters
-            end, count = found.last, len(self.z)
-            self.z = np.asarray(end.x.z + end.mean[n : n + len(end.x.z)])[:count]
-            self.z_factor = np.asarray(lower(end.factor[n : n + count]))
-        else:
-            self.z = np.asarray(x.z)[-1, : len(self.z)]
-            self.z_factor = np.diag(np.asarray(found.sd)[-1, n : n + len(self.z)])
-        return found, x.x, S[:, :n], np.asarray(x.z), S[:, n:]
+            z = np.tile(np.concatenate([self.z, np.zeros(self.model.own.size)]), (len(S), 1))
+            return Track(found.innovation, found.x, S, z, np.zeros((*z.shape, 1)), found.probability)
+        end = found.end  # what it knows of the shared parameters goes on to the next recording
+        self.z = np.asarray(end.x.z + end.mean[n : n + len(end.x.z)])[:count]
+        self.z_factor = np.asarray(lower(end.factor[n : n + count]))
+        return Track(found.innovation, found.x.x, S[:, :n], np.asarray(found.x.z), S[:, n:], found.probability)
 
     # --- all of them
 
@@ -209,9 +195,17 @@ class _Tracker:
         for i, (path, _) in enumerate(setup.plans()):
             if self.report:
                 self.report(setup.recordings[i].name)
-            run, arrays = self._contents(i, *self._through(setup.problem.samples[i], path))
-            runs[setup.recordings[i].name] = run
+            name, track = setup.recordings[i].name, self._through(setup.problem.samples[i], path)
+            smoothed = along(setup, self.models, i, track) if self.smooth else None
+            runs[name], arrays = run_contents(setup, i, track, np.asarray(self.noise.sensor), smoothed)
             states |= arrays
+            time = arrays[f"{name}/state_time"]
+            if track.probability is not None:
+                told, arrays = mode_contents(list(self.study.recursive.modes), name, time, track.probability)
+                runs[name] |= told
+                states |= arrays
+            if not self.held:
+                states |= parameter_states(name, self.model.shared, track, len(time))
         value, jac = map(np.asarray, natural_values(self.model.shared, jnp.asarray(self.z)))
         sd = np.zeros(len(value)) if self.held else np.linalg.norm(jac @ self.z_factor, axis=1)
         paths = self.model.shared.paths
@@ -230,98 +224,15 @@ class _Tracker:
             "study": Path(self.study.located.file).stem,
             "kind": "smoothed" if self.smooth else "filtered",
             "message": message,
-            "settings": self.study.recursive.model_dump() | {"parameters": "held" if self.held else "estimated"},
+            "settings": self.study.recursive.model_dump(exclude={"modes", "switching"})
+            | {"parameters": "held" if self.held else "estimated"},
+            "modes": described(self.study.recursive),
             "step": float(setup.scene.step),
             "log_likelihood": float(sum(run["log_likelihood"] for run in runs.values())),
+            "axes": {n: "rad" if axis.rotational else "m" for n, axis in setup.scene.free_axes().items()},
             "parameters": parameters,
             "runs": runs,
             "versions": versions(),
             "hashes": hashes_of(setup, self.study),
         }
         return Tracking(content, states, scene)
-
-    def _contents(
-        self, i: int, found: Recursion, x: Any, S: np.ndarray, z: np.ndarray, Z: np.ndarray
-    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        setup, model = self.setup, self.model
-        recording, grid, samples = setup.recordings[i], setup.grids[i], setup.problem.samples[i]
-        name, innovation, count = recording.name, found.innovation, int(grid.step_of[-1]) + 1
-        states: dict[str, np.ndarray] = {f"{name}/time": recording.time, f"{name}/state_time": grid.times[:count]}
-        path = StatePath(_closed(x), np.zeros((len(S), 0)), np.zeros((len(S), 0)))
-        shape = samples.y.shape[1:]
-        residual, white = (
-            np.asarray(a).reshape(-1, *shape)[grid.step_of, grid.slot_of]
-            for a in (innovation.residual, innovation.whitened)
-        )
-        along = predictions(model, z[-1], path, samples)[grid.step_of, grid.slot_of]
-        weight = np.asarray(samples.seen)[grid.step_of, grid.slot_of]
-        signals, column = {}, 0
-        level = np.asarray(self.noise.sensor)
-        for sensor in setup.sensors:
-            size = setup.system.sensors[setup.system.sensor_index(sensor)].size
-            part = slice(column, column + size)
-            column += size
-            measured = recording.sensors[sensor]
-            if not np.isfinite(measured).any():
-                continue
-            there = np.isfinite(measured) & (weight[:, part] > 0)
-            error = residual[:, part] * level[part] / np.where(there, weight[:, part], 1.0)
-            states[f"{name}/measured/{sensor}"] = measured
-            if self.smooth:
-                states[f"{name}/estimated/{sensor}"] = as_read(measured, along[:, part])
-            else:
-                states[f"{name}/estimated/{sensor}"] = np.where(there, measured - error, np.nan)
-            states[f"{name}/innovation/{sensor}"] = np.where(there, white[:, part], np.nan)
-            signals[sensor] = {
-                "unit": ", ".join(recording.sensor_units.get(sensor, ("",))),
-                "rms_ahead": float(np.sqrt(np.mean(error[there] ** 2))),
-                "rms_innovation": float(np.sqrt(np.mean(white[:, part][there] ** 2))),
-            }
-        joint_sd = axis_sd(model, z[-1], path, jnp.asarray(S @ np.swapaxes(S, 1, 2)))
-        position, rate, com = axis_readings(model, z[-1], path.x)
-        for a, axis in enumerate(setup.system.axis_names()):
-            for key, value, sd in (("position", position, joint_sd[:, 0]), ("rate", rate, joint_sd[:, 1])):
-                states[f"{name}/{key}/{axis}"] = value[:count, a]
-                states[f"{name}/{key}_sd/{axis}"] = sd[:count, a]
-        if not self.held:
-            states |= self._parameters(name, z[:count], Z[:count])
-        states |= poses(name, grid.times[:count], jax.tree.map(lambda a: np.asarray(a)[:count], x), com)
-        states[f"{name}/nis"], states[f"{name}/nis_size"] = (
-            np.asarray(a)[:count] for a in (innovation.nis, innovation.size)
-        )
-        at = np.flatnonzero(faults(innovation))
-        skip = min(100, len(S) // 4)
-        tests = innovation_tests(innovation, skip=skip)
-        run = {
-            "file": recording.path.name,
-            "samples": int(np.sum(np.asarray(samples.seen) > 0)),
-            "duration": float(recording.time[-1] - recording.time[0]),
-            "log_likelihood": float(found.log_likelihood),
-            "nis": tests.nis,
-            "nis_p": tests.nis_p,
-            "whiteness_p": [float(p) for p in tests.whiteness_p],
-            "refused": int(np.sum(np.asarray(innovation.accepted) == 0)),
-            "faults": [float(t) for t in grid.times[at[at < count]]],
-            "signals": signals,
-        }
-        return run, states
-
-    def _parameters(self, name: str, z: np.ndarray, Z: np.ndarray) -> dict[str, np.ndarray]:
-        """Natural values and standard deviations of the shared parameters over a recording."""
-        shared, count = self.model.shared, len(self.z)
-        if not count:
-            return {}
-        value, jac = _natural_over_time(shared, jnp.asarray(z[:, :count]))
-        sd = np.linalg.norm(np.asarray(jac) @ Z[:, :count], axis=2)
-        states = {f"{name}/parameter/{p}": np.asarray(value)[:, j] for j, p in enumerate(shared.paths)}
-        return states | {f"{name}/parameter_sd/{p}": sd[:, j] for j, p in enumerate(shared.paths)}
-
-
-@eqx.filter_jit
-def _natural_over_time(shared: Any, z: AnyArray) -> tuple[AnyArray, AnyArray]:
-    return jax.vmap(shared.values)(z), jax.vmap(jax.jacfwd(shared.values))(z)
-
-
-def _closed(x: Any) -> Any:
-    """States with the last one repeated: pairs for every step."""
-    return jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)

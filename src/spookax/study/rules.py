@@ -36,6 +36,12 @@ def _of_whole(path: str) -> Transform | None:
     return next((transform for pattern, transform in _WHOLES.items() if re.fullmatch(pattern, path)), None)
 
 
+_NOT_FOR_MODES = {
+    "unscented": "that of sigma points leaves out what they do not explain",
+    "ensemble": "that of an ensemble is a sample",
+}
+
+
 def default_transform(path: str) -> Transform:
     """`inertia` for a whole inertia, `network` for all weights of a network, `log` for what cannot be negative,
     `identity` for the rest.
@@ -73,6 +79,7 @@ def study_rules(data: Any) -> list[Finding]:
         message = "noise on bodies has one level"
         found.append(Finding(("estimator", "process_noise", "density"), None, message, "Write one number."))
     found += [_under(("recursive",), finding) for finding in _recursive(_mapping(study.get("recursive")), parameters)]
+    found += [_under(("recursive",), finding) for finding in _modes(_mapping(study.get("recursive")), parameters)]
     for key in ("friction_speed", "noise_scale"):
         stages = estimator.get(key)
         if isinstance(stages, list | tuple):
@@ -128,6 +135,51 @@ def _recording(recording: Mapping[str, Any]) -> Iterator[Finding]:
         if sensor not in _mapping(recording.get("sensors")):
             message = f"the sensor '{sensor}' is not read in this recording"
             yield Finding(("offsets", sensor), None, message, "Add it under `sensors`, or delete this line.")
+
+
+def _modes(recursive: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the modes of a mechanism need, and what they cannot go with."""
+    if "modes" not in recursive:
+        if recursive.get("switching") is not None:
+            yield Finding(("switching",), None, "there are no `modes` to switch between", "Add them, or delete this.")
+        return
+    modes = _mapping(recursive["modes"])
+    if len(modes) < 2:
+        cure = "Write at least two, such as `free: {}` beside one that changes a number; or delete `modes`."
+        yield Finding(("modes",), None, f"needs two modes or more, got {len(modes)}", cure)
+    if recursive.get("switching") is None:
+        cure = "Add `switching: {dwell_time: SECONDS}`."
+        yield Finding(("modes",), None, "nothing says how the modes follow one another", cure)
+    if (rule := recursive.get("rule")) in _NOT_FOR_MODES:
+        message = f"modes are told apart by the likelihood of the readings, and {_NOT_FOR_MODES[rule]}"
+        yield Finding(("rule",), rule, message, "Write extended, or delete `modes`.")
+    if recursive.get("gate") is not None:
+        message = "a reading that one mode refuses would count as likely in it"
+        yield Finding(("gate",), recursive["gate"], message, "Delete `gate` or `modes`.")
+    for name, mode in modes.items():
+        for path in _mapping(_mapping(mode).get("set")):
+            whole = str(path).rpartition(".")[0]
+            if recursive.get("parameters") != "held" and (path in parameters or whole in parameters):
+                message = "is one of the study's parameters, which the filter estimates"
+                cure = "Write `parameters: held` under `recursive`, or take it out of one of the two."
+                yield Finding(("modes", name, "set", path), None, message, cure)
+    switching = _mapping(recursive.get("switching"))
+    for key in ("dwell_time", "initial"):
+        if isinstance(given := switching.get(key), Mapping):
+            yield from (_under(("switching", key), finding) for finding in _for_every_mode(key, given, modes))
+
+
+def _for_every_mode(key: str, given: Mapping[str, Any], modes: Mapping[str, Any]) -> Iterator[Finding]:
+    for name in given:
+        if name not in modes:
+            yield Finding((name,), None, f"there is no mode '{name}'", nearest(name, modes))
+    for name in modes:
+        if name not in given:
+            yield Finding((), None, f"the mode '{name}' has no number here", f"Add a line for '{name}'.")
+    numbers = [value for value in given.values() if _is_number(value)]
+    if key == "initial" and len(numbers) == len(given) and abs(sum(numbers) - 1) > 1e-6:
+        message = f"the probabilities must sum to 1, got {sum(numbers):g}"
+        yield Finding((), None, message, "Change one of them.")
 
 
 def _stages(stages: Sequence[Any]) -> Iterator[Finding]:

@@ -76,15 +76,23 @@ def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:
     return tuple(free)
 
 
-def set_up(study: Study, scene: Scene, recordings: list[Recording], step: float | None = None, least: int = 0) -> Setup:
+def set_up(
+    study: Study,
+    scene: Scene,
+    recordings: list[Recording],
+    step: float | None = None,
+    least: int = 0,
+    changing: frozenset[str] = frozenset(),
+) -> Setup:
     """Everything that `identify` needs.
 
     `step` overrides the study's and the scene's step size [s]; every recording is given at least `least` steps.
+    `changing`: paths of numbers that are not unknown, but are given other values later.
     """
     settings = study.estimator
     h = step or settings.step or scene.step
     scene = scene.model_copy(update={"step": h})
-    system, params = build(scene, unknown=frozenset(study.parameters))
+    system, params = build(scene, unknown=changing.union(study.parameters))
     shared = ParameterMap(system, free_parameters(study, scene))
     sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
     own = own_offsets(study.recordings, system)
