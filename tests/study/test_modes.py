@@ -129,6 +129,15 @@ def test_the_smoother_knows_both_sides(filtered: Tracking, smoothed: Tracking, f
     assert np.mean(np.abs(error) < 2.5 * states["run/position_sd/pin"]) > 0.95
 
 
+def test_the_numbers_of_the_documentation(filtered: Tracking, smoothed: Tracking, folder: Path):
+    """docs/filtering.md, to the digits printed there."""
+    found, back = (t.states["run/probability/loaded"][TAKEN_UP:] for t in (filtered, smoothed))
+    assert [int(np.argmax(p)) for p in (found > 0.9, back > 0.5, back > 0.9)] == [19, 5, 7]
+    truth = np.load(folder / "truth.npy")
+    error = [np.sqrt(np.mean((t.states["run/position/pin"] - truth) ** 2)) for t in (filtered, smoothed)]
+    assert [f"{1e3 * e:.2f}" for e in error] == ["0.52", "0.20"]
+
+
 @pytest.mark.slow  # compiles a filter and a smoother of its own
 def test_one_mode_is_the_filter(folder: Path):
     """The smoothers make their steps in charts that are a reading's noise apart: states differ by its square,
