@@ -319,8 +319,10 @@ def test_unscented_filter_is_the_one_of_the_textbook(swung):
         X, weights = points(x, P)
         Y = np.sin(X[:, :1])
         y, F = transform(Y, weights)
-        K = (weights[:, None] * (X - x)).T @ (Y - y) / (F + 0.05**2)
-        x, P = x + K[:, 0] * (samples.y[i, 0, 0] - y[0]), P - K @ (F + 0.05**2) @ K.T
+        news, S = samples.y[i, 0, 0] - y[0], F + 0.05**2
+        K = (weights[:, None] * (X - x)).T @ (Y - y) / S
+        x, P = x + K[:, 0] * news, P - K @ S @ K.T
+        close(found.innovation.log_likelihood[i], -0.5 * (news**2 / S[0, 0] + np.log(2 * np.pi * S[0, 0])), rtol=1e-7)
         close(found.x[i], x, rtol=1e-7)
         close(found.sd[i], np.sqrt(np.diag(P)), rtol=1e-7)
         X, weights = points(np.append(x, 0.0), np.block([[P, np.zeros((2, 1))], [np.zeros((1, 2)), np.eye(1)]]))

@@ -221,7 +221,6 @@ def test_a_change_is_told_when_it_is_sure():
         ({"switching": None}, "recursive.modes: nothing says how", "Add `switching"),
         ({"modes": None}, "recursive.switching: there are no `modes`", "Add them"),
         ({"rule": "ensemble"}, "recursive.rule: modes are told apart by the likelihood", "Write extended"),
-        ({"rule": "unscented"}, "recursive.rule: modes are told apart by the likelihood", "Write extended"),
         ({"gate": 0.01}, "recursive.gate: a reading that one mode refuses", "Delete `gate`"),
         ({"parameters": "estimated", "modes": {"a": {}, "b": {"set": {GAIN: 1.0}}}},
          f"recursive.modes.b.set.{GAIN}: is one of the study's parameters", "Write `parameters: held`"),

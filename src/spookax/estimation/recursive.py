@@ -158,10 +158,14 @@ class Filter(eqx.Module):
         return Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
 
     def conditioned(
-        self, belief: Belief, reading: Reading, noise: Noise, H: Array, y: Array
+        self, belief: Belief, reading: Reading, noise: Noise, H: Array, y: Array, log_det: AnyArray | float
     ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
-        """The belief that has seen rows H a + n = y of its readings, and the rows that the gate let in."""
+        """The belief that has seen rows H a + n = y of its readings, and the rows that the gate let in.
+
+        `log_det`: what `AbstractRule.readings` says of n.
+        """
         post = condition(belief.mean, belief.factor, H, y)
+        post = post._replace(log_det=post.log_det + log_det)
         innovation = innovation_of(post, y - H @ belief.mean, reading, noise, self.gate)
         accepted = innovation.accepted > 0
         after = Belief(

@@ -36,12 +36,6 @@ def _of_whole(path: str) -> Transform | None:
     return next((transform for pattern, transform in _WHOLES.items() if re.fullmatch(pattern, path)), None)
 
 
-_NOT_FOR_MODES = {
-    "unscented": "that of sigma points leaves out what they do not explain",
-    "ensemble": "that of an ensemble is a sample",
-}
-
-
 def default_transform(path: str) -> Transform:
     """`inertia` for a whole inertia, `network` for all weights of a network, `log` for what cannot be negative,
     `identity` for the rest.
@@ -150,9 +144,9 @@ def _modes(recursive: Mapping[str, Any], parameters: Mapping[str, Any]) -> Itera
     if recursive.get("switching") is None:
         cure = "Add `switching: {dwell_time: SECONDS}`."
         yield Finding(("modes",), None, "nothing says how the modes follow one another", cure)
-    if (rule := recursive.get("rule")) in _NOT_FOR_MODES:
-        message = f"modes are told apart by the likelihood of the readings, and {_NOT_FOR_MODES[rule]}"
-        yield Finding(("rule",), rule, message, "Write extended, or delete `modes`.")
+    if recursive.get("rule") == "ensemble":
+        message = "modes are told apart by the likelihood of the readings, and that of an ensemble is a sample"
+        yield Finding(("rule",), "ensemble", message, "Write extended or unscented, or delete `modes`.")
     if recursive.get("gate") is not None:
         message = "a reading that one mode refuses would count as likely in it"
         yield Finding(("gate",), recursive["gate"], message, "Delete `gate` or `modes`.")
