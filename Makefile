@@ -43,10 +43,10 @@ demo: $(SYNCED) ## identify a Furuta pendulum from the recording shipped with th
 	$(RUN) python scripts/demo.py
 
 test: $(SYNCED) ## the tests, without the slow ones
-	$(RUN) pytest -n 2 --dist loadscope
+	$(RUN) pytest -n 2 --dist loadscope --max-worker-restart=0 --durations=20
 
 test-slow: $(SYNCED) ## the slow tests only
-	$(RUN) pytest -n 2 --dist loadscope -m slow
+	$(RUN) pytest -n 2 --dist loadscope --max-worker-restart=0 -m slow --durations=40
 
 coverage: $(SYNCED) ## the tests, with a report of the lines that none of them ran
 	$(RUN) coverage run -m pytest

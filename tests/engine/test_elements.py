@@ -103,9 +103,8 @@ def test_every_axis_of_every_joint_has_them():
     assert int(np.sum(np.asarray(changed.element_reach) == 7.0)) == 3
 
 
-@pytest.mark.parametrize(
-    "load", [3.0, pytest.param(1.0, marks=pytest.mark.slow), pytest.param(30.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [1.0, 3.0, 30.0])
 def test_gradients(load):
     """By stiffness, reach, start and load: all stick, some slip, all slip."""
     system, params = both(coulomb=0.1)

@@ -113,6 +113,7 @@ def test_turned_pairs_move_as_before():
     np.testing.assert_allclose(after.w[:n], before.w[:n], rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_turned_furuta_pendulum_moves_as_before():
     """The same with a joint to the world, dry friction and a motor: joint motion does not see the turn."""
     system, params = furuta(shoulder={"coulomb": 0.01}, elbow={"coulomb": 0.002, "viscous": 1e-4})

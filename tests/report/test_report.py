@@ -245,3 +245,21 @@ def test_states_may_come_straight_from_their_file(tmp_path):
     with np.load(tmp_path / "states.npz") as held:
         page = report(tmp_path, estimate(), held)
     assert len(page.figures) == 2 * 4 + 3
+
+
+def test_a_network_is_drawn_and_not_listed(tmp_path):
+    """Its weights are counted; the friction that they say is a chart with a band, and correlations are of the rest."""
+    content, weights = estimate(), "joints.elbow.friction.learned.weights"
+    one = content["parameters"]["tilt.x"] | {"transform": "network"}
+    content["parameters"] |= {f"{weights}.{i}": one for i in range(4)}
+    paths = list(content["parameters"])
+    content["correlation"] = {"paths": paths, "matrix": np.eye(len(paths)).tolist()}
+    curve = {"speed": [0.0, 1.0, 2.0], "level": [0.3, 0.2, 0.25], "sd": [0.01, 0.02, 0.05]}
+    content["friction"] = {"elbow": curve | {"unit": "N m", "speed_unit": "rad/s"}}
+    page = Page(write_report(tmp_path, content, states()).read_text())
+    assert f"{weights}: 4 weights" in " ".join(page.text.split())
+    assert f"{weights}.3" not in page.html
+    drawn = page.figures
+    assert len(drawn["correlation"]["data"][0]["z"]) == len(PATHS)
+    np.testing.assert_allclose(drawn["friction-0"]["data"][1]["y"], [0.32, 0.24, 0.35])
+    assert drawn["friction-0"]["layout"]["xaxis"]["title"]["text"] == "speed [rad/s]"

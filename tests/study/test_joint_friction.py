@@ -61,6 +61,12 @@ def test_a_network_finds_the_law(tmp_path, rng):
     assert np.sqrt(np.mean(error**2)) < 0.1 * np.ptp(truth)
     assert found.parameters[GAIN]["value"] == pytest.approx(0.5, rel=2e-3)
     assert sum(path.startswith(WEIGHTS) for path in found.parameters) == 61
+    curve = {key: np.array(found.content["friction"]["pin"][key]) for key in ("speed", "level", "sd")}
+    np.testing.assert_allclose(
+        np.interp(SPEEDS, curve["speed"], curve["level"]), levels(found.scene) + 0.02 * SPEEDS, rtol=2e-3
+    )
+    assert np.all(curve["sd"][1:] > 0)
+    assert not any("weights" in group["message"] for group in found.content["checks"]["gauge"])
     found.save(tmp_path / "out")
     np.testing.assert_array_equal(levels(sx.read_scene(tmp_path / "out" / "scene.yaml")), levels(found.scene))
 

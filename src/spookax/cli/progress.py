@@ -1,6 +1,6 @@
 """Progress of an identification on the terminal, and its result in a few lines."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ..report.content import networks
+from ..scene.paths import network_of
 from ..study.estimate import Estimate
 from ..study.identify import Progress
 from ..study.recursive import Tracking
@@ -60,10 +62,12 @@ def tracking_text(found: Tracking) -> str:
     """Parameters at the end with standard deviations, and what the innovations of every recording say."""
     lines = []
     if found.content["settings"]["parameters"] == "estimated":
-        width = max(map(len, found.parameters))
+        listed = {path: p for path, p in found.parameters.items() if not network_of(path)}
+        width = max(map(len, ["parameter", *listed]))
         lines.append(f"{'parameter':{width}} {'start':>12} {'at the end':>12} {'sd':>9}  unit")
-        for path, p in found.parameters.items():
+        for path, p in listed.items():
             lines.append(f"{path:{width}} {p['start']:12.5g} {p['value']:12.5g} {p['sd']:9.2g}  {p['unit']}")
+        lines += _weights(found.parameters)
     for name, run in found.content["runs"].items():
         for sensor, signal in run["signals"].items():
             lines.append(f"{name}, {sensor}: RMS error one step ahead {signal['rms_ahead']:.3g} {signal['unit']}")
@@ -88,11 +92,13 @@ def progress_line(line: Progress) -> str:
 def result_text(estimate: Estimate) -> str:
     """Parameters with standard deviations, what is not determined, and how well each signal is met."""
     content: dict[str, Any] = estimate.to_json()
-    width = max(map(len, estimate.parameters))
+    listed = {path: found for path, found in estimate.parameters.items() if not network_of(path)}
+    width = max(map(len, ["parameter", *listed]))
     lines = [f"{'parameter':{width}} {'start':>12} {'estimate':>12} {'sd':>9}  unit"]
-    for path, found in estimate.parameters.items():
+    for path, found in listed.items():
         numbers = f"{found['start']:12.5g} {found['value']:12.5g} {found['sd']:9.2g}"
         lines.append(f"{path:{width}} {numbers}  {found['unit']}")
+    lines += _weights(estimate.parameters)
     lines += [f"caution: {group['message']}" for group in content["checks"]["gauge"]]
     for run, entry in content["runs"].items():
         for sensor, signal in entry["signals"].items():
@@ -101,6 +107,10 @@ def result_text(estimate: Estimate) -> str:
                 f"{signal['rms_open_loop']:.3g} simulated from the start"
             )
     return "\n".join(lines)
+
+
+def _weights(parameters: Iterable[str]) -> list[str]:
+    return [f"{path}: {count} weights" for path, count in networks(parameters).items()]
 
 
 def say_end(estimate: Estimate) -> None:

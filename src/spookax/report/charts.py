@@ -46,12 +46,14 @@ def signal_chart(signal: Signal) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def band_chart(title: str, unit_text: str, time: np.ndarray, value: np.ndarray, sd: np.ndarray) -> Figure:
-    """A state over time with a band of two standard deviations. Where that is wide for a moment, as at a start that
-    is hardly known, the chart cuts it off.
+def band_chart(
+    title: str, unit_text: str, time: np.ndarray, value: np.ndarray, sd: np.ndarray, along: str = "time [s]"
+) -> Figure:
+    """A state over time, or over what `along` says, with a band of two standard deviations. Where that is wide for a
+    moment, as at a start that is hardly known, the chart cuts it off.
     """
     layout = _layout(300) | {"hovermode": "x", "showlegend": False, "annotations": [_heading(title, 1)]}
-    layout["xaxis"] = _axis(title="time [s]", range=[float(time[0]), float(time[-1])])
+    layout["xaxis"] = _axis(title=along, range=[float(time[0]), float(time[-1])])
     low, high = min(value.min(), np.quantile(value - 2 * sd, 0.02)), max(value.max(), np.quantile(value + 2 * sd, 0.98))
     margin = 0.05 * (high - low) or 1.0
     layout["yaxis"] = _axis(title=unit_text, range=[float(low - margin), float(high + margin)], exponentformat="power")

@@ -1,12 +1,14 @@
 """What the report says in words and tables, worked out from an estimate."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..scene.paths import network_of
 from .numbers import finite, measured, number, percent, unit, with_unit
 from .signals import Signal
 
@@ -66,8 +68,13 @@ def verdict(status: str) -> tuple[str, str]:
 
 
 def parameter_rows(parameters: Mapping[str, Mapping[str, Any]]) -> list[ParameterRow]:
-    """The parameter table."""
-    return [_parameter_row(path, parameter) for path, parameter in parameters.items()]
+    """The parameter table, without the weights of networks: their friction is drawn."""
+    return [_parameter_row(path, parameter) for path, parameter in parameters.items() if not network_of(path)]
+
+
+def networks(parameters: Iterable[str]) -> dict[str, int]:
+    """Path of the weights of every network that is among some parameters, and how many they are."""
+    return Counter(whole for path in parameters if (whole := network_of(path)))
 
 
 def _parameter_row(path: str, parameter: Mapping[str, Any]) -> ParameterRow:

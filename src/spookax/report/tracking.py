@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..scene.paths import network_of
 from .charts import Figure, band_chart, points_chart, share_chart
 from .numbers import unit
 from .signals import signals
@@ -20,7 +21,9 @@ def tracking_charts(
     def bands(key: str, title: str, units: Mapping[str, str]) -> None:
         for i, name in enumerate(_names(states, f"{own}{key}/")):
             value, sd = states[f"{own}{key}/{name}"], states[f"{own}{key}_sd/{name}"]
-            if np.ptp(value) <= 1e-6 * np.max(sd):  # a constant that all readings have told of: the table has it
+            if network_of(name) or np.ptp(value) <= 1e-6 * np.max(
+                sd
+            ):  # a constant that all readings have told of: the table has it
                 continue
             chart = band_chart(f"{name}{title}", unit(units.get(name, "")), time, value, sd)
             caption = f"Run {run}, {name}{title}, with a band of two standard deviations."

@@ -11,9 +11,10 @@ import markupsafe
 import numpy as np
 from plotly.offline import get_plotlyjs
 
+from ..scene.paths import network_of
 from . import numbers
-from .charts import Figure, convergence_chart, correlation_chart, innovation_chart, signal_chart
-from .content import cautions, innovation_rows, normalised_innovations, parameter_rows, verdict
+from .charts import Figure, band_chart, convergence_chart, correlation_chart, innovation_chart, signal_chart
+from .content import cautions, innovation_rows, networks, normalised_innovations, parameter_rows, verdict
 from .signals import signals
 from .tracking import tracking_charts
 
@@ -55,7 +56,14 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
     charts: dict[str, Figure | None] = {
         name: signal_chart(signal) for own in drawn.values() for name, signal in own.items()
     }
-    charts["correlation"] = correlation_chart(correlation.get("paths") or [], correlation.get("matrix") or [])
+    for i, (axis, curve) in enumerate((estimate.get("friction") or {}).items()):
+        speed, level, sd = (np.array(curve[key]) for key in ("speed", "level", "sd"))
+        along = f"speed [{numbers.unit(curve['speed_unit'])}]"
+        charts[f"friction-{i}"] = band_chart(f"{axis}: friction", numbers.unit(curve["unit"]), speed, level, sd, along)
+    kept = [i for i, path in enumerate(correlation.get("paths") or []) if not network_of(path)]
+    charts["correlation"] = correlation_chart(
+        [correlation["paths"][i] for i in kept], [[correlation["matrix"][i][j] for j in kept] for i in kept]
+    )
     charts["convergence"] = convergence_chart(estimate.get("convergence") or [])
     charts["innovations"] = innovation_chart(normalised_innovations(by_run))
 
@@ -67,6 +75,7 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         grade=grade,
         sentence=sentence,
         parameters=parameter_rows(estimate.get("parameters") or {}),
+        networks=networks(estimate.get("parameters") or {}),
         warnings=list(cautions(estimate)),
         half_step=(estimate.get("checks") or {}).get("half_step"),
         runs=runs,
@@ -93,7 +102,8 @@ def write_tracking(
     drawn = {run: tracking_charts(f"run-{i}", run, tracking, states) for i, run in enumerate(runs)}
     charts = {name: chart for own in drawn.values() for name, (_, chart) in own.items()}
     captions = {run: {name: caption for name, (caption, _) in own.items()} for run, own in drawn.items()}
-    page = _page("tracking.html", charts, tracking=tracking, runs=runs, drawn=captions)
+    unlisted = networks(tracking.get("parameters") or {})
+    page = _page("tracking.html", charts, tracking=tracking, runs=runs, drawn=captions, networks=unlisted)
     path.write_text(page, encoding="utf-8")
     return path
 
@@ -109,6 +119,7 @@ def _page(template: str, charts: Mapping[str, Figure | None], **contents: Any) -
     )
     for text in (numbers.number, numbers.levels, numbers.percent, numbers.unit, numbers.with_sd):
         environment.filters[text.__name__] = text
+    environment.tests["weight"] = network_of
     figures = {name: chart for name, chart in charts.items() if chart is not None}
     return environment.get_template(template).render(
         charts=figures, figures=_script_json(figures), plotly=markupsafe.Markup(get_plotlyjs()), **contents

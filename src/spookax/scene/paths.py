@@ -46,6 +46,12 @@ def wholes(scene: Scene) -> dict[str, tuple[float, ...]]:
     return {path: tuple(values) for path, values in found.items()}
 
 
+def network_of(path: str) -> str | None:
+    """The path of all weights of a network, for that of one of them; None for any other number."""
+    whole, _, number = path.rpartition(".")
+    return whole if whole.endswith(".learned.weights") and number.isdigit() else None
+
+
 def get_number(scene: Scene, path: str) -> float:
     """The number under a path.
 

@@ -21,7 +21,7 @@ from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
 from .estimate import Estimate
 from .model import Study
-from .output import correlation, gauges, run_contents
+from .output import correlation, friction_curves, gauges, run_contents
 from .read import read_study
 from .recording import Recording, read_recordings
 from .setup import Setup, set_up
@@ -96,6 +96,7 @@ def _estimate(solver: Solver) -> Estimate:
         "iterations": solver.iterations,
         "parameters": parameters,
         "correlation": {"paths": list(shared.paths), "matrix": correlation(shared, fit)},
+        "friction": friction_curves(setup, fit),
         "runs": runs,
         "noise": {
             "kind": setup.model.noise.kind,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._compiled import compiled, seldom_called
-from ..constraints import axes, frames
+from ..constraints import axes, boxes, frames
 from ..constraints.assemble import velocity
 from ..estimation import Stage, blocks, uncertainty
 from ..estimation.blocks import joined, split, split_path
@@ -198,7 +198,11 @@ def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:
 
 
 def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
-    """Directions of the parameters that the recordings do not determine, with the names that take part."""
+    """Directions of the parameters that the recordings do not determine, with the names that take part.
+
+    Those among the weights of networks are left out: many weights say the same friction, which their prior is for.
+    """
+    weights = [f.transform == "network" for f in shared.free for _ in range(f.size)]
     names = [p for f in shared.free for p in [f.path] * f.size]
     # gains take part in a common factor whatever their transform: a step of `identity` is relative to the start
     log_like = [f.transform == "log" or f.path.endswith(".gain") for f in shared.free for _ in range(f.size)]
@@ -210,6 +214,8 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
         if strength > 1 / _UNKNOWN_SD**2:
             continue
         part = [i for i, v in enumerate(direction) if abs(v) > 0.3 * np.max(np.abs(direction))]
+        if all(weights[i] for i in part):
+            continue
         paths = list(dict.fromkeys(names[i] for i in part))
         if len(paths) == 1:
             text = f"The recordings do not determine {paths[0]}: fix it, give it a prior, or excite it."
@@ -219,4 +225,48 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
         else:
             text = f"Only a combination is determined of {', '.join(paths)}: fix one of them or give it a prior."
         found.append({"paths": paths, "message": text})
+    return found
+
+
+@compiled
+def _friction(model: Multibody, z: jax.Array, axis: jax.Array, speed: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Friction of an axis at speeds [N m or N], and its derivative in z."""
+    system, at = model.system, jnp.arange(len(model.system.axes)) == axis
+
+    def level(z: jax.Array) -> jax.Array:
+        params = model.physical(z)
+
+        def one(v: jax.Array) -> jax.Array:
+            rest = jnp.zeros(len(system.axes), dtype=v.dtype)
+            dry = boxes.dry_friction(system, params, jnp.zeros(len(system.motors), dtype=v.dtype), v * at, rest)
+            return jnp.sum(dry * at[np.array(system.friction_axes)]) + v * jnp.sum(params.viscous * at)
+
+        return jax.vmap(one)(speed)
+
+    return level(z), jax.jacfwd(level)(z)
+
+
+def friction_curves(setup: Setup, fit: Fit) -> dict[str, dict[str, Any]]:
+    """Friction over speed where it is learned, with standard deviations: axis -> `speed`, `level`, `sd`, their units.
+
+    Viscous friction counts, motors without load and an angle of zero are meant; up to the fastest that a run shows.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    if not setup.system.networks:
+        return found
+    z = np.concatenate([fit.iterate.z, np.zeros(setup.model.own.size)])
+    fastest = np.max([np.abs(axis_readings(setup.model, z, p.x)[1]).max(axis=0) for p in fit.iterate.paths], axis=0)
+    for network in setup.system.networks:
+        axis = network.axes[0]
+        name, turns = setup.system.axes[axis].name, setup.system.axes[axis].rotational
+        speed = np.linspace(0.0, float(fastest[axis]), 101)
+        level, jac = map(np.asarray, _friction(setup.model, z, jnp.asarray(axis), speed))
+        jac = jac[:, : len(fit.iterate.z)]
+        found[name] = {
+            "unit": "N m" if turns else "N",
+            "speed_unit": "rad/s" if turns else "m/s",
+            "speed": speed.tolist(),
+            "level": level.tolist(),
+            "sd": np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", jac, fit.covariance, jac), 0.0)).tolist(),
+        }
     return found
