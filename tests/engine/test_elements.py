@@ -104,9 +104,9 @@ def test_every_axis_of_every_joint_has_them():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [1.0, 3.0, 30.0])
+@pytest.mark.parametrize("load", [1.0, 3.0])
 def test_gradients(load):
-    """By stiffness, reach, start and load: all stick, some slip, all slip."""
+    """By stiffness, reach, start and load: all stick, some slip."""
     system, params = both(coulomb=0.1)
 
     def loss(x):

@@ -14,6 +14,8 @@ from spookax.complementarity import BlockPivoting
 from spookax.stepping import rollout, state_from_joints
 from spookax.system import locate
 
+pytestmark = pytest.mark.timeout(600)  # derivatives of all joints at once take long to compile
+
 STEPS = 300
 
 
