@@ -314,6 +314,7 @@ def test_both_forms_agree_from_soft_to_stiff_joints(compliance):
         assert np.all(np.abs(np.asarray(residual.iterate.z) - np.log([0.05, 0.1])) < 3 * sd)
 
 
+@pytest.mark.slow
 def test_both_forms_agree_on_the_joint_objective():
     """Each takes the density's determinant in its own way: of the rows read backwards, or of the answer to noise."""
     problem, stage, start = hung(1e-4)
