@@ -55,23 +55,30 @@ def test_they_hold_what_is_below():
     assert np.all(np.abs(forces) <= STIFFNESS * REACH * (1 + 1e-9))
 
 
-@pytest.mark.parametrize("h", [0.004, 0.002])
-def test_forces_are_those_of_the_model(h):
-    """Of `models.ElastoSlide` along the same displacements, to second order; a motion that turns many times."""
+def force_error(h: float) -> float:
+    """Largest difference of the forces on both axes to those of `models.ElastoSlide` along the same displacements."""
     system, params = both(h)
-    steps = 2400
-    t = h * np.arange(steps)
+    t = h * np.arange(2400)
     load = 6.0 * np.sin(3.0 * t) * np.sin(0.7 * t + 0.5)
     run = simulate(system, params, place(system, params, {}), np.stack([load, load], axis=1))
     errors = []
     for axis, mine in ((0, [0, 1, 2]), (1, [3, 4, 5])):
         model = ElastoSlide(STIFFNESS, REACH, h)
-        x0, samples = recording(run.position[1:-1, axis], np.zeros(steps - 1))
+        x0, samples = recording(run.position[1:-1, axis], np.zeros(len(t) - 1))
         states = model.simulate(np.zeros(0), Blocks(jnp.zeros(3), x0.u), samples)
         p = model.prepare(jnp.zeros(0))
         forces = np.asarray(jax.vmap(lambda x, p=p, model=model: model.force(x, p))(states))
-        errors.append(np.abs(forces + run.element_forces[1:, mine].sum(axis=1)).max())
-    assert max(errors) < 0.25 * (h / 0.004) ** 2, "of some 8 N"
+        there = t[1:-1] < 4.5  # the same motion at both steps
+        errors.append(np.abs(forces[:-1] + run.element_forces[1:-1, mine].sum(axis=1))[there[: len(forces) - 1]].max())
+    return max(errors)
+
+
+def test_forces_are_those_of_the_model():
+    """To second order in the step, along a motion that turns many times."""
+    coarse, fine = force_error(0.004), force_error(0.002)
+    # the mean of three deflections differs from the one between by h^2 / 4 times the acceleration, at most 6 / 0.2
+    assert coarse < STIFFNESS.sum() * 0.004**2 / 4 * (6.0 / 0.2)
+    assert coarse / fine > 3
 
 
 def test_they_only_take_energy():
@@ -89,7 +96,7 @@ def test_every_axis_of_every_joint_has_them():
     """Their force on each is what slips there; those of a ball joint share their numbers."""
     element = {"stiffness": 10.0, "reach": 0.5 * U / 10.0}
     system, params = rack(along={"friction": {"elements": [element]}})
-    for names in turns()[:1]:
+    for names in turns():
         found, _ = moved(system, params, names, driven(names, 2 * U))
         for name, (x, rate) in found.items():
             if name != "screw":

@@ -143,6 +143,13 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
             "Delete `angle`.",
         ),
         (
+            KINDS + "  h:\n    type: hinge\n    child: a\n    friction: {learned: {force: 1, sees: [load, load]}}\n",
+            9,
+            "joints.h.friction.learned.sees",
+            "names something twice",
+            "Delete one",
+        ),
+        (
             KINDS + "  h:\n    type: hinge\n    child: a\n    friction: {learned: {force: 1, sees: [lode]}}\n",
             9,
             "joints.h.friction.learned.sees[0]",

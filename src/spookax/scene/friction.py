@@ -52,6 +52,8 @@ class Learned(Strict):
 
     @pydantic.model_validator(mode="after")
     def _drawn(self) -> "Learned":
+        if len(set(self.sees)) < len(self.sees):
+            refuse([Finding(("sees",), list(self.sees), "names something twice", "Delete one of the two.")])
         needed = network.count(self.sizes)
         if self.weights is None:
             drawn: Any = network.draw(self.sizes, np.random.default_rng(0))
