@@ -250,10 +250,11 @@ def test_states_may_come_straight_from_their_file(tmp_path):
 def test_a_network_is_drawn_and_not_listed(tmp_path):
     """Its weights are counted; the friction that they say is a chart with a band, and correlations are of the rest."""
     content, weights = estimate(), "joints.elbow.friction.learned.weights"
-    one = content["parameters"]["tilt.x"] | {"transform": "network"}
+    one = content["parameters"]["tilt.x"] | {"transform": "network", "sd": 1.0}  # no weight is determined
     content["parameters"] |= {f"{weights}.{i}": one for i in range(4)}
     paths = list(content["parameters"])
-    content["correlation"] = {"paths": paths, "matrix": np.eye(len(paths)).tolist()}
+    content["correlation"] = {"paths": paths, "matrix": np.full((len(paths), len(paths)), 0.99).tolist()}
+    content["checks"]["half_step"] = {f"{weights}.1": {"value": 0.1, "shift_in_sd": 3.0}}
     curve = {"speed": [0.0, 1.0, 2.0], "level": [0.3, 0.2, 0.25], "sd": [0.01, 0.02, 0.05]}
     content["friction"] = {"elbow": curve | {"unit": "N m", "speed_unit": "rad/s"}}
     page = Page(write_report(tmp_path, content, states()).read_text())

@@ -111,8 +111,8 @@ def bound_hit(parameter: Mapping[str, Any]) -> str:
 
 
 def cautions(estimate: Mapping[str, Any]) -> Iterator[Caution]:
-    """What limits the use of an estimate, the worst first."""
-    parameters = estimate.get("parameters") or {}
+    """What limits the use of an estimate, the worst first. Of single weights of networks nothing is said."""
+    parameters = {path: p for path, p in (estimate.get("parameters") or {}).items() if not network_of(path)}
     checks = estimate.get("checks") or {}
     for group in checks.get("gauge") or ():
         message = group.get("message", "")
@@ -125,9 +125,9 @@ def cautions(estimate: Mapping[str, Any]) -> Iterator[Caution]:
             yield Caution("On a bound", text, (path,))
     for path, half in (checks.get("half_step") or {}).items():
         shift = finite(half.get("shift_in_sd"))
-        if shift is not None and abs(shift) > LARGE_SHIFT:
+        if path in parameters and shift is not None and abs(shift) > LARGE_SHIFT:
             text = f"Half the time step moves it by {number(abs(shift), 2)} standard deviations, to "
-            text += with_unit(number(half.get("value")), parameters.get(path, {}).get("unit"))
+            text += with_unit(number(half.get("value")), parameters[path].get("unit"))
             yield Caution("Biased by the time step", f"{text}. Identify with a smaller step.", (path,))
     yield from _strong_correlations(estimate.get("correlation") or {})
     for path, parameter in parameters.items():
@@ -143,7 +143,8 @@ def _strong_correlations(correlation: Mapping[str, Any]) -> Iterator[Caution]:
     for i, row in enumerate(matrix):
         for j in range(i):
             value = finite(row[j])
-            if value is not None and abs(value) > STRONG_CORRELATION:
+            single = not network_of(paths[i]) and not network_of(paths[j])
+            if single and value is not None and abs(value) > STRONG_CORRELATION:
                 text = f"Correlation {number(value, 3)}: the recordings tell them apart badly."
                 yield Caution("Strongly correlated", text, (paths[j], paths[i]))
 
