@@ -323,6 +323,8 @@ def test_unscented_filter_is_the_one_of_the_textbook(swung):
         K = (weights[:, None] * (X - x)).T @ (Y - y) / S
         x, P = x + K[:, 0] * news, P - K @ S @ K.T
         close(found.innovation.log_likelihood[i], -0.5 * (news**2 / S[0, 0] + np.log(2 * np.pi * S[0, 0])), rtol=1e-7)
+        close(found.innovation.residual[i] * 0.05, news, rtol=1e-7)
+        close(found.innovation.nis[i], news**2 / S[0, 0], rtol=1e-7)
         close(found.x[i], x, rtol=1e-7)
         close(found.sd[i], np.sqrt(np.diag(P)), rtol=1e-7)
         X, weights = points(np.append(x, 0.0), np.block([[P, np.zeros((2, 1))], [np.zeros((1, 2)), np.eye(1)]]))

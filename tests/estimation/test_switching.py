@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from estimation.linear_model import NOISE, LinearModel, Masses, recording
 
-from spookax.estimation import IMM, Coupled, Extended, Filter, Modes, merge, others
+from spookax.estimation import IMM, Coupled, Extended, Filter, Modes, Unscented, merge, others
 from spookax.estimation.rules import Belief
 from spookax.math import rotation
 from spookax.protocol import AbstractModel, AbstractVectorModel, Noise, Samples
@@ -174,6 +174,74 @@ def test_innovations_of_a_bank_are_those_of_its_mixture(rng):
     close(told.innovation.residual * SENSOR, y - wanted.m)
     close(told.innovation.whitened, np.linalg.solve(np.linalg.cholesky(wanted.P), y - wanted.m))
     close(told.innovation.nis, (y - wanted.m) @ np.linalg.solve(wanted.P, y - wanted.m))
+
+
+def test_innovations_have_the_units_of_the_first_modes_sensors(rng):
+    """Of modes that differ in their sensors' noise alone: prediction and residual are the same."""
+    samples, _, _ = switching_data(rng, 1)
+    f, y = filters()[0], samples.y[0, 0]
+    loud = f.with_noise(Noise(f.noise.process, 3.0 * f.noise.sensor))
+    imm, P = IMM([f, loud], TRANSITION), np.diag([4.0, 1.0])
+    _, told = imm.update(imm.init(jnp.zeros(2), jnp.array([2.0, 1.0])), samples.u[0], y)
+    close(told.innovation.residual * SENSOR, y)
+    close(told.innovation.nis, y @ np.linalg.solve(P + 5.0 * np.diag(SENSOR**2), y))  # (1 + 9) / 2
+
+
+def test_a_bank_of_one_at_sigma_points_is_that_filter(rng):
+    """What a line leaves unexplained of the readings is part of what the mixture expects."""
+
+    class Bent(Linear):
+        def observe(self, x, x1, p, s):
+            return x + jnp.sin(2.0 * x)
+
+    samples, level = switching_data(rng, 20)[0], filters()[1].noise
+    f = Filter(Bent(jnp.asarray(G[1]), jnp.asarray(PUSH[1])), jnp.zeros(0), level, Unscented())
+    imm, x0 = IMM([f], np.eye(1)), jnp.zeros(2)
+    found = imm.run(imm.init(x0, jnp.ones(2)), samples).told
+    plain = f.run(f.init(x0, jnp.ones(2)), samples)
+    jax.tree.map(close, (found.x, found.innovation), (plain.x, plain.innovation))
+
+
+def test_the_gate_of_a_bank_keeps_readings_from_states_and_modes(rng):
+    """A jump of the sensor at one sample: the same as if it had not been read; with one mode, as the filter's gate."""
+    samples, _, _ = switching_data(rng)
+    at = 40
+    assert np.all(samples.seen[at] > 0)
+    jumped = samples._replace(y=samples.y.at[at].add(30.0))
+    without = samples._replace(seen=samples.seen.at[at].set(0.0))
+    imm = IMM(filters(), TRANSITION, gate=30.0)
+    start = imm.init(jnp.zeros(2), jnp.ones(2))
+    found, wanted = (imm.run(start, s, trail=True) for s in (jumped, without))
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(found.told.innovation.accepted) == 0), [at])
+    jax.tree.map(close, (found.told.x, found.told.probability), (wanted.told.x, wanted.told.probability))
+    close(np.sum(found.told.log_likelihood), np.sum(wanted.told.log_likelihood))
+    jax.tree.map(close, imm.smooth(found), imm.smooth(wanted))
+    f = filters()[1]
+    gated, alone = eqx.tree_at(lambda f: f.gate, f, 30.0), IMM([f], np.eye(1), gate=30.0)
+    plain, one = gated.run(gated.init(jnp.zeros(2), jnp.ones(2)), jumped), alone.init(jnp.zeros(2), jnp.ones(2))
+    one = alone.run(one, jumped)
+    jax.tree.map(close, (one.told.x, one.told.innovation), (plain.x, plain.innovation))
+
+
+def test_levels_that_change_from_sample_to_sample(rng):
+    """Equal modes are one filter with the same levels; one call a sample does what the scan does."""
+    samples, _, _ = switching_data(rng, 30)
+    f, count = filters()[1], 30
+    noise = Noise(jnp.asarray(rng.uniform(0.5, 2.0, count)), jnp.asarray(SENSOR * rng.uniform(0.5, 2.0, (count, 1))))
+    plain = f.run(f.init(jnp.zeros(2), jnp.ones(2)), samples, noise)
+    both = jax.tree.map(lambda a: jnp.stack([a, a], axis=1), noise)
+    imm = IMM([f, f], TRANSITION)
+    modes = imm.init(jnp.zeros(2), jnp.ones(2))
+    found = imm.run(modes, samples, both)
+    close(found.told.x, plain.x)
+    close(found.told.log_likelihood, plain.innovation.log_likelihood)
+    two = jax.tree.map(lambda a: jnp.stack([a, a]), (modes, samples, both))
+    close(imm.run(*two, many=True).told.x[:, 1], plain.x)
+    for k in range(3):
+        level = jax.tree.map(lambda a, k=k: a[k], both)
+        modes, told = imm.update(modes, samples.u[k], samples.y[k], samples.seen[k], noise=level)
+        modes = imm.predict(modes, samples.u[k], level)
+        close(told.x, plain.x[k])
 
 
 def test_a_bank_of_equal_pair_models_is_one_filter(rng):
@@ -379,6 +447,25 @@ def test_coupling_shifts_what_each_element_sees(rng):
             close(told.x[i], seen.x)
             close(told.log_probability[i], seen.log_probability)
             close(both.predict(modes, u).beliefs.mean[i], bank.predict(after, u).beliefs.mean)
+
+
+def test_elements_are_smoothed_each_by_itself(rng):
+    """From the readings as each saw them: those of its own bank, less what the other expected of them."""
+    samples, _, _ = switching_data(rng, 20)
+    banks = [IMM(filters(), TRANSITION), IMM(filters()[::-1], TRANSITION)]
+    both, x0, sd = Coupled(banks, others), jnp.asarray(rng.normal(size=(2, 2, 2))), jnp.ones((2, 2, 2))
+    modes = both.init(x0, sd)
+    found = both.run(modes, samples, trail=True)
+    smoothed, shifts = both.smooth(found), []
+    for k in range(20):
+        predictions = eqx.filter_vmap(lambda e, m, u=samples.u[k]: e.expected(m, u, jnp.zeros(1)))(both.elements, modes)
+        shifts.append(others(predictions))
+        modes, _ = both.update(modes, samples.u[k], samples.y[k], samples.seen[k])
+        modes = both.predict(modes, samples.u[k])
+    for i, bank in enumerate(banks):
+        seen = samples._replace(y=samples.y + jnp.stack(shifts)[:, i])
+        alone = bank.smooth(bank.run(bank.init(x0[i], sd[i], each=True), seen, trail=True))
+        jax.tree.map(lambda a, b, i=i: close(a[:, i], b), smoothed, alone)
 
 
 def test_regime_has_a_threshold(rng):

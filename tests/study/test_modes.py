@@ -167,6 +167,19 @@ def test_equal_modes_keep_their_probabilities(folder: Path):
     assert found.content["log_likelihood"] == pytest.approx(plain.content["log_likelihood"], abs=1e-8)
 
 
+def test_a_gate_keeps_a_jump_of_the_sensor_from_the_modes(folder: Path, filtered: Tracking):
+    angle, at = np.loadtxt(folder / "run.csv", delimiter=",", skiprows=1)[:, 2], 100
+    write_csv(folder / "jumped.csv", angle + np.where(np.arange(STEPS) == at, 500 * SD, 0.0), TIME, DRIVE)
+    text = yaml.safe_load(study(folder, "gated", MODES | {"gate": 1e-9}).read_text())
+    text["recordings"][0] |= {"file": "jumped.csv", "name": "run"}
+    (folder / "gated.yaml").write_text(yaml.safe_dump(text))
+    found = filter_recordings(folder / "gated.yaml")
+    assert found.content["runs"]["run"]["refused"] == 1
+    key = "run/probability/loaded"
+    apart = np.abs(found.states[key] - filtered.states[key])
+    assert np.max(apart[at + 20 :]) < 0.05
+
+
 @pytest.mark.slow  # parameters as states are another program
 def test_modes_beside_a_parameter(folder: Path, decided: int):
     found = smooth_recordings(study(folder, "estimated", MODES | {"parameters": "estimated"}))
@@ -221,7 +234,6 @@ def test_a_change_is_told_when_it_is_sure():
         ({"switching": None}, "recursive.modes: nothing says how", "Add `switching"),
         ({"modes": None}, "recursive.switching: there are no `modes`", "Add them"),
         ({"rule": "ensemble"}, "recursive.rule: modes are told apart by the likelihood", "Write extended"),
-        ({"gate": 0.01}, "recursive.gate: a reading that one mode refuses", "Delete `gate`"),
         ({"parameters": "estimated", "modes": {"a": {}, "b": {"set": {GAIN: 1.0}}}},
          f"recursive.modes.b.set.{GAIN}: is one of the study's parameters", "Write `parameters: held`"),
         ({"modes": {"a": {}, "b": {"set": {"bodies.bob.mas": 1.0}}}},

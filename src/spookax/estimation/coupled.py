@@ -7,11 +7,11 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from .._typing import AnyArray, Array, Float
-from ..protocol import AbstractModel
+from ..protocol import AbstractModel, Noise
 from .merging import Modes
 from .rules import Reading
 from .switching import IMM, AbstractSwitching, Told, stacked
-from .switching_smoother import Moved
+from .switching_smoother import Moved, SmoothedModes, Trail
 
 Predictions = Float[Array, "elements M channels"]
 
@@ -33,8 +33,8 @@ class Coupled(AbstractSwitching):
     - `couple`: of the readings that the elements predict, each the average of its modes by their probabilities, the
       shifts that are added to the reading before each of them sees it. None: all see the reading itself.
 
-    Beliefs and results are those of the elements, along an axis before that of the modes. What they tell about
-    log-likelihoods is each element's own, given the others' predictions.
+    Beliefs, noise levels and results are those of the elements, along an axis before that of the modes. What they tell
+    about log-likelihoods is each element's own, given the others' predictions.
     """
 
     elements: IMM  # arrays along a leading axis
@@ -51,12 +51,23 @@ class Coupled(AbstractSwitching):
     def model(self) -> AbstractModel:
         return self.elements.model
 
-    def updated(self, modes: Modes, u: Array, reading: Reading) -> tuple[Modes, Told]:
+    def updated(self, modes: Modes, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Modes, Told]:
         y = jnp.broadcast_to(reading.y, modes.log_probability.shape[:1] + reading.y.shape)
         if self.couple is not None:
             predictions = eqx.filter_vmap(lambda e, modes: e.expected(modes, u, reading.s))(self.elements, modes)
             y = y + self.couple(predictions)
-        return eqx.filter_vmap(lambda e, modes, y: e.updated(modes, u, reading._replace(y=y)))(self.elements, modes, y)
 
-    def predicted(self, modes: Modes, u: Array) -> tuple[Modes, Moved]:
-        return eqx.filter_vmap(lambda e, modes: e.predicted(modes, u))(self.elements, modes)
+        def one(e: IMM, modes: Modes, y: Array, noise: Noise | None) -> tuple[Modes, Told]:
+            return e.updated(modes, u, reading._replace(y=y), noise)
+
+        return eqx.filter_vmap(one)(self.elements, modes, y, noise)
+
+    def predicted(self, modes: Modes, u: Array, noise: Noise | None = None) -> tuple[Modes, Moved]:
+        return eqx.filter_vmap(lambda e, modes, noise: e.predicted(modes, u, noise))(self.elements, modes, noise)
+
+    def smoothed(self, trail: Trail, last: Modes) -> SmoothedModes:
+        """Each element backwards by itself, from the readings as it saw them on the way forwards."""
+        back = eqx.filter_vmap(
+            lambda e, trail, last: e.smoothed(trail, last), in_axes=(eqx.if_array(0), 1, 0), out_axes=1
+        )
+        return back(self.elements, trail, last)

@@ -158,15 +158,17 @@ class Filter(eqx.Module):
         return Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
 
     def conditioned(
-        self, belief: Belief, reading: Reading, noise: Noise, H: Array, y: Array, log_det: AnyArray | float
+        self, belief: Belief, reading: Reading, noise: Noise, H: Array, y: Array, root: Array | None
     ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
         """The belief that has seen rows H a + n = y of its readings, and the rows that the gate let in.
 
-        `log_det`: what `AbstractRule.readings` says of n.
+        `root`: what `AbstractRule.readings` says of n.
         """
-        post = condition(belief.mean, belief.factor, H, y)
-        post = post._replace(log_det=post.log_det + log_det)
-        innovation = innovation_of(post, y - H @ belief.mean, reading, noise, self.gate)
+        post, residual = condition(belief.mean, belief.factor, H, y), y - H @ belief.mean
+        if root is not None:  # from the units of n to those of the sensors
+            post = post._replace(log_det=post.log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(root))))
+            residual = root @ residual
+        innovation = innovation_of(post, residual, reading, noise, self.gate)
         accepted = innovation.accepted > 0
         after = Belief(
             belief.x,

@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._typing import AnyArray, Array, Float
+from .._typing import Array, Float
 from ..math import small
 from ..math.sqrt_gaussian import condition, gain_of, upper
 from ..protocol import AbstractModel, Noise
@@ -92,9 +92,9 @@ class AbstractRule(eqx.Module):
     @abc.abstractmethod
     def readings(
         self, at: Context, belief: Belief, reading: Reading
-    ) -> tuple[Float[Array, "c a"], Float[Array, " c"], AnyArray | float]:
-        """(H, y) of rows H a + n = y, n ~ N(0, 1); log-determinant of the covariance, in units of the readings' noise,
-        that n stands for: 0 where it is that noise alone.
+    ) -> tuple[Float[Array, "c a"], Float[Array, " c"], Float[Array, "c c"] | None]:
+        """(H, y) of rows H a + n = y, n ~ N(0, 1); lower triangular factor of the covariance, in units of the readings'
+        noise, that n stands for: None where it is that noise alone.
         """
 
     @abc.abstractmethod
@@ -177,7 +177,7 @@ class Extended(AbstractRule):
         a = belief.mean
         for _ in range(self.iterations - 1):
             a = condition(belief.mean, belief.factor, *readings_at(at, belief, reading, a)).mean
-        return *readings_at(at, belief, reading, a), 0.0
+        return *readings_at(at, belief, reading, a), None
 
     def motion(self, at, belief):
         return motion_along(at, belief.mean, line_at(at, belief, belief.mean))
@@ -190,7 +190,7 @@ class Extended(AbstractRule):
         # mean: a loop compiles them once.
         def round_(a: Array, _: None):
             line = line_at(at, belief, a)
-            found = condition_on(*readings_along(at, belief, reading, a, line), 0.0)
+            found = condition_on(*readings_along(at, belief, reading, a, line), None)
             return found[0].mean, (a, line, found)
 
         rounds = jax.lax.scan(round_, belief.mean, None, length=self.iterations + 1)[1]
@@ -222,8 +222,7 @@ class Unscented(AbstractRule):
         c = mean.shape[0]
         L = upper(jnp.concatenate([jnp.eye(c, dtype=mean.dtype), noise.T])).T
         H = small.solve_lower(L, H)
-        log_det = 2 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(L))))
-        return -H, small.solve_lower(L, mean) - H @ belief.mean, log_det
+        return -H, small.solve_lower(L, mean) - H @ belief.mean, L
 
     def motion(self, at, belief):
         model, n = at.model, at.model.tangent_size

@@ -16,6 +16,7 @@ so with such models the beliefs are mixed after the step instead of before it.
 """
 
 import abc
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Int
 from ..math import small
 from ..math.sqrt_gaussian import merged
-from ..protocol import AbstractModel, Samples
+from ..protocol import AbstractModel, Noise, Samples
 from .merging import Modes, at, heaviest, merge
 from .recursive import Filter, Innovation, placed, reading_of, standard_deviations
 from .rules import Belief, Context, Reading
@@ -86,12 +87,16 @@ class AbstractSwitching(eqx.Module):
         """That of the first mode: the manifold, and where in a step it is read, are the same for all."""
 
     @abc.abstractmethod
-    def updated(self, modes: Modes, u: Array, reading: Reading) -> tuple[Modes, Told]:
+    def updated(self, modes: Modes, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Modes, Told]:
         """`update` of prepared readings."""
 
     @abc.abstractmethod
-    def predicted(self, modes: Modes, u: Array) -> tuple[Modes, Moved]:
+    def predicted(self, modes: Modes, u: Array, noise: Noise | None = None) -> tuple[Modes, Moved]:
         """`predict`, and how every mode moved."""
+
+    @abc.abstractmethod
+    def smoothed(self, trail: Trail, last: Modes) -> SmoothedModes:
+        """`smooth` of what `run` left."""
 
     def update(
         self,
@@ -100,35 +105,57 @@ class AbstractSwitching(eqx.Module):
         y: AnyArray,
         seen: AnyArray | None = None,
         s: AnyArray | None = None,
+        noise: Noise | None = None,
     ) -> tuple[Modes, Told]:
-        """The beliefs given the readings of a step, as `Filter.update` takes them; one compiled call."""
-        return _update(self, modes, jnp.asarray(u), reading_of(self.model, y, seen, s, modes.log_probability.dtype))
+        """The beliefs given the readings of a step, as `Filter.update` takes them; one compiled call.
 
-    def predict(self, modes: Modes, u: AnyArray) -> Modes:
+        `noise`: noise levels of this step, when they change; a leading axis of modes in each of its arrays.
+        """
+        reading = reading_of(self.model, y, seen, s, modes.log_probability.dtype)
+        return _update(self, modes, jnp.asarray(u), reading, noise)
+
+    def predict(self, modes: Modes, u: AnyArray, noise: Noise | None = None) -> Modes:
         """The beliefs at the end of the step; one compiled call."""
-        return _predict(self, modes, jnp.asarray(u))
+        return _predict(self, modes, jnp.asarray(u), noise)
 
-    def run(self, modes: Modes, samples: Samples, trail: bool = False, many: bool = False) -> Switching:
+    def run(
+        self,
+        modes: Modes,
+        samples: Samples,
+        noise: Noise | None = None,
+        trail: bool = False,
+        many: bool = False,
+    ) -> Switching:
         """A whole recording in one compiled scan.
 
-        `trail`: keep what `smooth` needs. `many`: several recordings of one length at once; all arrays of `modes` and
-        `samples` have a leading axis of recordings, so has `last`, and `told` and `trail` have it after that of steps.
-        """
-        return _run(self, modes, placed(self.model, samples), trail, many)
+        **Arguments:**
 
-    def scanned(self, modes: Modes, samples: Samples, trail: bool = False) -> Switching:
+        - `noise`: levels that change; leading axes of steps and modes in each of its arrays.
+        - `trail`: keep what `smooth` needs.
+        - `many`: several recordings of one length at once; all arrays of `modes`, `samples` and `noise` have a leading
+          axis of recordings, so has `last`, and `told` and `trail` have it after that of steps.
+        """
+        return _run(self, modes, placed(self.model, samples), noise, trail, many)
+
+    def scanned(self, modes: Modes, samples: Samples, noise: Noise | None = None, trail: bool = False) -> Switching:
         """`run` as it is, to be differentiated, batched or compiled with something else."""
 
         def body(modes: Modes, step):
-            u, reading = step
-            filtered, told = self.updated(modes, u, reading)
-            after, moved = self.predicted(filtered, u)
+            u, reading, level = step
+            filtered, told = self.updated(modes, u, reading, level)
+            after, moved = self.predicted(filtered, u, level)
             left = Trail(filtered, *moved) if trail else None
             return after, (told, left)
 
         reading = Reading(samples.y, samples.s, samples.seen)
-        last, (told, left) = jax.lax.scan(body, modes, (samples.u, reading))
+        last, (told, left) = jax.lax.scan(body, modes, (samples.u, reading, noise))
         return Switching(told, last, left)
+
+    def smooth(self, found: Switching) -> SmoothedModes:
+        """States and modes given all readings; see `switching_smoother`."""
+        if found.trail is None:
+            raise ValueError("smoothing needs `run(..., trail=True)`")
+        return _smooth(self, found.trail, found.last)
 
 
 class IMM(AbstractSwitching):
@@ -140,17 +167,26 @@ class IMM(AbstractSwitching):
       classes with other numbers) run as one batch, others one after the other.
     - `transition`: Pi, probabilities of a mode (column) after a mode (row) in one step.
     - `mixing`: without it every filter goes on from its own belief (autonomous multiple models).
+    - `gate`: readings of a step whose `nis` beside the mixture of what all modes expect is above this number are not
+      used: neither states nor modes learn from them.
 
     **Raises:** `ValueError` when the tangents differ, when `transition` is no such matrix, or when a filter has a
-    gate: what a gate keeps out would count as likely.
+    gate of its own: what one mode keeps out would count as likely.
     """
 
     bank: Any  # a Filter whose arrays have a leading axis, or a tuple of Filters
     transition: Float[AnyArray, "modes modes"]
+    gate: Float[AnyArray, ""] | float
     mixing: bool = eqx.field(static=True)
     count: int = eqx.field(static=True)
 
-    def __init__(self, filters: Sequence[Filter], transition: AnyArray, mixing: bool = True):
+    def __init__(
+        self,
+        filters: Sequence[Filter],
+        transition: AnyArray,
+        mixing: bool = True,
+        gate: Float[AnyArray, ""] | float = math.inf,
+    ):
         count, Pi = len(filters), np.asarray(transition, dtype=float)
         if Pi.shape != (count, count) or np.any(Pi < 0) or np.any(np.abs(Pi.sum(axis=1) - 1) > 1e-9):
             raise ValueError(
@@ -158,13 +194,15 @@ class IMM(AbstractSwitching):
                 f"negative, rows of sum one; got shape {Pi.shape}, row sums {Pi.sum(axis=-1)}"
             )
         if any(np.any(np.isfinite(f.gate)) for f in filters):
-            raise ValueError("filters of a bank must not have a gate: a reading kept out by one would count as likely")
+            raise ValueError(
+                "filters of a bank have no gate: what one keeps out would count as likely; give it to the bank"
+            )
         kinds = {(f.model.tangent_size, f.model.reads_pair) for f in filters}
         if len(kinds) > 1:
             raise ValueError(f"the models of a bank must share their state: (tangent size, reads_pair) are {kinds}")
         forms = {jax.tree.structure(f) for f in filters}
         self.bank = stacked(filters) if len(forms) == 1 else tuple(filters)
-        self.transition, self.mixing, self.count = Pi, mixing, count
+        self.transition, self.gate, self.mixing, self.count = Pi, gate, mixing, count
 
     @property
     def first(self) -> Filter:
@@ -212,24 +250,24 @@ class IMM(AbstractSwitching):
         apart = jax.vmap(jax.vmap(self.model.difference), in_axes=(0, None))(y, best)
         return best + jnp.einsum("j,jmc->mc", modes.probability, apart)
 
-    def smooth(self, found: Switching) -> SmoothedModes:
-        """States and modes given all readings; see `switching_smoother`."""
-        if found.trail is None:
-            raise ValueError("smoothing needs `run(..., trail=True)`")
-        return _smooth(self, found.trail, found.last)
-
     # --- what the compiled functions are made of
 
-    def updated(self, modes: Modes, u: Array, reading: Reading) -> tuple[Modes, Told]:
-        def one(f: Filter, belief: Belief) -> tuple[Belief, Innovation, Array]:
-            after, innovation, (H, _) = f.updated(belief, u, reading, f.noise)
-            return after, innovation, H @ belief.factor
+    def updated(self, modes: Modes, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Modes, Told]:
+        def one(f: Filter, belief: Belief, level: Noise | None) -> tuple[Belief, Innovation, Array, Array]:
+            level = level or f.noise
+            H, y, root = f.rule.readings(f.context(u, level), belief, reading)
+            after, innovation, _ = f.conditioned(belief, reading, level, H, y, root)
+            spread = jnp.concatenate([H @ belief.factor, jnp.eye(H.shape[0], dtype=H.dtype)], axis=1)
+            sd = jnp.broadcast_to(level.sensor, reading.y.shape).reshape(-1)
+            return after, innovation, spread if root is None else root @ spread, sd
 
-        beliefs, seen, spread = self.each(one, modes.beliefs)
+        beliefs, seen, spread, sd = self.each(one, modes.beliefs, noise)
         joint = modes.log_probability + seen.log_likelihood
         total = jax.nn.logsumexp(joint)
+        innovation = _together(modes.probability, seen, spread, sd / sd[0], total, self.gate)
         after = Modes(beliefs, joint - total)
-        return after, self._told(after, u, reading, _together(modes.probability, seen, spread, total))
+        after = jax.tree.map(lambda new, old: jnp.where(innovation.accepted > 0, new, old), after, modes)
+        return after, self._told(after, u, reading, innovation)
 
     def _told(self, modes: Modes, u: Array, reading: Reading, innovation: Innovation) -> Told:
         model, n = self.model, self.model.tangent_size
@@ -263,30 +301,45 @@ class IMM(AbstractSwitching):
             beliefs = jax.vmap(lambda b: _with_noise(b, m))(beliefs)
         return Modes(beliefs, log_total)
 
-    def predicted(self, modes: Modes, u: Array) -> tuple[Modes, Moved]:
-        def one(f: Filter, belief: Belief) -> tuple[Belief, Motion]:
-            after, (A, noises, c) = f.predicted(belief, u, f.noise)
+    def predicted(self, modes: Modes, u: Array, noise: Noise | None = None) -> tuple[Modes, Moved]:
+        def one(f: Filter, belief: Belief, level: Noise | None) -> tuple[Belief, Motion]:
+            after, (A, noises, c) = f.predicted(belief, u, level or f.noise)
             m = belief.mean.shape[0] - f.model.tangent_size
             return after, Motion(jnp.concatenate([A, noises[:, :m]], axis=1), noises[:, m:], c)
 
         if self.model.reads_pair:
-            after, motion = self.each(one, modes.beliefs)
+            after, motion = self.each(one, modes.beliefs, noise)
             return self.mixed(Modes(after, modes.log_probability)), Moved(modes.beliefs.x, after.x, motion)
         modes = self.mixed(modes)
-        after, motion = self.each(one, modes.beliefs)
+        after, motion = self.each(one, modes.beliefs, noise)
         return Modes(after, modes.log_probability), Moved(modes.beliefs.x, after.x, motion)
+
+    def smoothed(self, trail: Trail, last: Modes) -> SmoothedModes:
+        first = self.first
+        p = first.model.prepare(jnp.asarray(first.z))
+        return smoothed(first.model, p, jnp.log(jnp.asarray(self.transition)), trail, last)
 
 
 def _together(
-    weights: Float[Array, " modes"], seen: Innovation, spread: Float[Array, "modes c k"], log_likelihood: Array
+    weights: Float[Array, " modes"],
+    seen: Innovation,
+    spread: Float[Array, "modes c k"],
+    unit: Float[Array, "modes c"],
+    log_likelihood: Array,
+    gate: AnyArray | float,
 ) -> Innovation:
-    """The innovation beside the mixture of what the modes expect. `spread`: factors of the readings' covariances in
-    units of the sensors, without the sensors' own.
+    """The innovation beside the mixture of what the modes expect, in standard deviations of the first mode's sensors.
+
+    `spread`: factors of the readings' covariances in standard deviations of the mode's own sensors, `unit`: those
+    in the first mode's.
     """
-    own = jnp.broadcast_to(jnp.eye(spread.shape[1], dtype=spread.dtype), (*spread.shape[:2], spread.shape[1]))
-    residual, factor = merged(weights, seen.residual, jnp.concatenate([spread, own], axis=2))
+    residual, factor = merged(weights, unit * seen.residual, unit[:, :, None] * spread)
     white = small.solve_lower(factor, residual)
-    return Innovation(residual, white, seen.size[0], jnp.sum(white**2), log_likelihood, seen.accepted[0])
+    nis = jnp.sum(white**2)
+    accepted = nis <= jnp.asarray(gate, dtype=nis.dtype)
+    return Innovation(
+        residual, white, seen.size[0], nis, jnp.where(accepted, log_likelihood, 0.0), accepted.astype(nis.dtype)
+    )
 
 
 def _with_noise(belief: Belief, m: int) -> Belief:
@@ -296,29 +349,28 @@ def _with_noise(belief: Belief, m: int) -> Belief:
 
 
 @compiled
-def _update(f: AbstractSwitching, modes: Modes, u: Array, reading: Reading) -> tuple[Modes, Told]:
-    return f.updated(modes, u, reading)
+def _update(f: AbstractSwitching, modes: Modes, u: Array, reading: Reading, noise: Noise | None) -> tuple[Modes, Told]:
+    return f.updated(modes, u, reading, noise)
 
 
 @compiled
-def _predict(f: AbstractSwitching, modes: Modes, u: Array) -> Modes:
-    return f.predicted(modes, u)[0]
+def _predict(f: AbstractSwitching, modes: Modes, u: Array, noise: Noise | None) -> Modes:
+    return f.predicted(modes, u, noise)[0]
 
 
 @compiled
-def _run(f: AbstractSwitching, modes: Modes, samples: Samples, trail: bool, many: bool) -> Switching:
-    def one(modes: Modes, samples: Samples) -> Switching:
-        return f.scanned(modes, samples, trail)
+def _run(
+    f: AbstractSwitching, modes: Modes, samples: Samples, noise: Noise | None, trail: bool, many: bool
+) -> Switching:
+    def one(modes: Modes, samples: Samples, noise: Noise | None) -> Switching:
+        return f.scanned(modes, samples, noise, trail)
 
     if not many:
-        return one(modes, samples)
+        return one(modes, samples, noise)
     axes = Switching(*(1, 0, 1))  # pyright: ignore[reportArgumentType]
-    return jax.vmap(one, out_axes=axes)(modes, samples)
+    return jax.vmap(one, out_axes=axes)(modes, samples, noise)
 
 
 @compiled
-def _smooth(f: IMM, trail: Trail, last: Modes) -> SmoothedModes:
-    first = f.first
-    return smoothed(
-        first.model, first.model.prepare(jnp.asarray(first.z)), jnp.log(jnp.asarray(f.transition)), trail, last
-    )
+def _smooth(f: AbstractSwitching, trail: Trail, last: Modes) -> SmoothedModes:
+    return f.smoothed(trail, last)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._typing import Array
 from ..estimation import IMM, Drift, EnsembleFilter, Extended, Filter, Joint, Unscented, WithParameters, gate_of
 from ..estimation.linearise import Path as StatePath
 from ..estimation.recording import first_state
@@ -140,15 +141,17 @@ class _Tracker:
                 density = [settings.drift.get(name, 0.0) / s for name, s in zip(names, scale, strict=True)]
                 drift = Drift(np.concatenate([density, np.zeros(own)]))
             model, z = WithParameters(model, len(z), drift), np.zeros(0)
-        gate = np.inf if settings.gate is None else gate_of(self._readings(), settings.gate)
         if settings.rule == "ensemble":
-            return EnsembleFilter(model, z, self.noise, settings.members, gate=gate)
+            return EnsembleFilter(model, z, self.noise, settings.members, gate=self._gate())
         rule = Extended(settings.iterations) if settings.rule == "extended" else Unscented()
-        return Filter(model, z, self.noise, rule, gate)
+        return Filter(model, z, self.noise, rule, jnp.inf if settings.modes else self._gate())
 
-    def _readings(self) -> int:
-        """Readings of a step that has as many as any."""
-        return max(int((np.asarray(s.seen) > 0).sum(axis=(1, 2)).max()) for s in self.setup.problem.samples)
+    def _gate(self) -> Array:
+        """That of a step with as many readings as any; an array, so that all gates share what is compiled."""
+        if self.study.recursive.gate is None:
+            return jnp.asarray(np.inf)
+        readings = max(int((np.asarray(s.seen) > 0).sum(axis=(1, 2)).max()) for s in self.setup.problem.samples)
+        return jnp.asarray(gate_of(readings, self.study.recursive.gate))
 
     def _first(self, path: StatePath) -> tuple[Any, np.ndarray]:
         """The first state and a factor of its covariance, the parameters' with it: rows (x, z)."""
@@ -171,7 +174,8 @@ class _Tracker:
         settings, (x0, factor) = self.study.recursive, self._first(path)
         filters = [self._filter(model) for model in self.models]
         if settings.modes:
-            imm = IMM([f for f in filters if isinstance(f, Filter)], transition(settings, self.setup.scene.step))
+            bank = [f for f in filters if isinstance(f, Filter)]
+            imm = IMM(bank, transition(settings, self.setup.scene.step), gate=self._gate())
             found = by_bank(imm, imm.init(x0, factor, first_probability(settings)), samples, self.smooth)
         elif isinstance(filters[0], EnsembleFilter):
             found = by_ensemble(filters[0], x0, factor, samples)

@@ -147,9 +147,6 @@ def _modes(recursive: Mapping[str, Any], parameters: Mapping[str, Any]) -> Itera
     if recursive.get("rule") == "ensemble":
         message = "modes are told apart by the likelihood of the readings, and that of an ensemble is a sample"
         yield Finding(("rule",), "ensemble", message, "Write extended or unscented, or delete `modes`.")
-    if recursive.get("gate") is not None:
-        message = "a reading that one mode refuses would count as likely in it"
-        yield Finding(("gate",), recursive["gate"], message, "Delete `gate` or `modes`.")
     for name, mode in modes.items():
         for path in _mapping(_mapping(mode).get("set")):
             whole = str(path).rpartition(".")[0]
