@@ -15,7 +15,8 @@ from spookax.constraints import prepare
 from spookax.scene import Scene
 from spookax.scene.kinds import KINDS, free_axes, kind_of
 from spookax.scene.model import Regularisation
-from spookax.stepping import Trajectory, half_kick_back, rollout, state_from_joints, step
+from spookax.stepping import Trajectory, rollout, state_from_joints
+from spookax.stepping.march import march
 from spookax.system import Params, State, System, build
 
 STEPS = 2400
@@ -63,10 +64,8 @@ def simulate(system: System, params: Params, state: State, command=0.0, *, half_
 def _engine_states(system: System, params: Params, state: State) -> State:
     prepared, command = prepare(system, params), jnp.zeros(len(system.motors))
 
-    def body(now, _):
-        return (step(system, prepared, now, command)[0], now)
-
-    return jax.lax.scan(body, half_kick_back(system, prepared, state, command), length=STEPS)[1]
+    found = march(system, prepared, state, jnp.broadcast_to(command, (STEPS, *command.shape)))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b[:-1]]), found.start, found.states)
 
 
 def engine_states(system: System, params: Params, state: State) -> State:

@@ -12,8 +12,7 @@ from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
 from ..math import rotation
 from ..system import Params, State, System
-from .spook import StepInfo, step
-from .start import half_kick_back
+from .march import March, march
 
 
 class Trajectory(eqx.Module):
@@ -83,40 +82,17 @@ def rollout(
     prepared = prepare(system, params)
     inputs = kick_inputs(controls)
     given = kick_inputs(wrenches) * params.step if wrenches is not None else None
-    first = given[0] if given is not None else None
-    start = half_kick_back(system, prepared, state, inputs[0], solver, first) if half_kick else state
-
-    def body(carry, kick):
-        now, guess, result, failed, k = carry
-        command, impulse = kick
-        after, info = step(system, prepared, now, command, impulse, solver=solver, guess=guess)
-        first_failure = (failed < 0) & (info.result != STEP_RESULTS.successful)
-        result = STEP_RESULTS.where(first_failure, info.result, result)
-        failed = jnp.where(first_failure, k, failed)
-        return (after, info.levels, result, failed, k + 1), (after, info)
-
-    guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
-    carry = (start, guess, STEP_RESULTS.successful, jnp.array(-1), jnp.array(0))
-    (last, _, result, failed, _), (states, info) = jax.lax.scan(body, carry, (inputs, given))
-    trajectory = _trajectory(system, prepared, state, start, states, info, last, result, failed)  # pyright: ignore[reportArgumentType]
+    marched = march(system, prepared, state, inputs, given, half_kick=half_kick, solver=solver)
+    trajectory = _trajectory(system, prepared, state, marched)
     if throw:
+        result = marched.result
         r = result.error_if(trajectory.r, result != STEP_RESULTS.successful)
         trajectory = eqx.tree_at(lambda t: t.r, trajectory, r)
     return trajectory
 
 
-def _trajectory(
-    system: System,
-    prepared: Prepared,
-    state: State,
-    start: State,
-    states: State,
-    info: StepInfo,
-    last: State,
-    result: STEP_RESULTS,
-    failed: Array,
-) -> Trajectory:
-    h = prepared.params.step
+def _trajectory(system: System, prepared: Prepared, state: State, marched: March) -> Trajectory:
+    h, start, states, info = prepared.params.step, marched.start, marched.states, marched.info
     r = jnp.concatenate([state.r[None], states.r])
     e = jnp.concatenate([state.e[None], states.e])
     near = jnp.concatenate([state.near[None], states.near])
@@ -143,9 +119,9 @@ def _trajectory(
         drive_forces=info.box_impulses[:, system.boxes_of("motor")] / h,
         element_forces=info.box_impulses[:, system.boxes_of("element")] / h,
         pivots=info.pivots,
-        state=last,
-        result=result,
-        failed_step=failed,
+        state=marched.last,
+        result=marched.result,
+        failed_step=marched.failed,
         axis_names=system.axis_names(),
         body_names=system.bodies,
     )

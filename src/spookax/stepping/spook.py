@@ -234,11 +234,13 @@ def step_rows(
     state: State,
     command: Float[Array, " motors"],
     impulse: Float[Array, "bodies 6"],
+    bounce: Bool[Array, ""] | bool = True,
 ) -> tuple[Rows, MLCP_RESULTS]:
     """The rows of a step: after the impacts on its stops, which leave the velocities that the step starts from.
 
     A stop that was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
     Impacts are solved by the default solver, whatever solves the step: a replayed step has to find them, too.
+    `bounce`: whether there may be any.
     """
     solved = MLCP_RESULTS.successful
     if not system.bounces:
@@ -246,13 +248,14 @@ def step_rows(
     v = velocity(state)
     still = eqx.tree_at(lambda s: (s.v, s.w), state, (jnp.zeros_like(state.v), jnp.zeros_like(state.w)))
     hits = impacts.rows(system, prepared, state, assemble(system, prepared, still, command, jnp.zeros_like(v)))
+    hits = hits._replace(hit=hits.hit & bounce)
     guess = jnp.zeros(len(system.boxes), dtype=v.dtype)
 
-    def bounce() -> tuple[Array, MLCP_RESULTS]:
+    def rebound() -> tuple[Array, MLCP_RESULTS]:
         after, _, _, (result, _) = solve_rows(system, default_solver(system), hits.rows, guess)
         return after, result
 
-    v, result = jax.lax.cond(jnp.any(hits.hit), bounce, lambda: (v, solved))
+    v, result = jax.lax.cond(jnp.any(hits.hit), rebound, lambda: (v, solved))
     after = eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
     rows = assemble(system, prepared, after, command, impulse)
     rate = take(axes.rates(system, rows.b_A, rows.b_B, v), system.box_axes)
@@ -268,6 +271,7 @@ def step(
     *,
     solver: AbstractMLCPSolver | None = None,
     guess: Float[Array, " boxes"] | None = None,
+    bounce: Bool[Array, ""] | bool = True,
 ) -> tuple[State, StepInfo]:
     """One step of length h.
 
@@ -278,6 +282,7 @@ def step(
     - `impulse`: extra impulse on every body: world force and body-axes torque times h. [N s, N m s]
     - `solver`: of the rows with bounds; `default_solver(system)` if none is given.
     - `guess`: `StepInfo.levels` of the last step, to save pivots.
+    - `bounce`: without it a stop that is hit has no restitution in this step.
 
     **Returns:** the next state and a `StepInfo`; its `result` says whether the complementarity problem was solved
     and whether the velocity is finite. Nothing is raised.
@@ -286,7 +291,7 @@ def step(
         impulse = jnp.zeros((system.num_bodies, 6), dtype=state.r.dtype)
     if guess is None:
         guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
-    rows, impact_result = step_rows(system, prepared, state, command, impulse)
+    rows, impact_result = step_rows(system, prepared, state, command, impulse, bounce)
     v, lam, x, (mlcp_result, pivots) = solve_rows(
         system, solver or default_solver(system), rows, jax.lax.stop_gradient(guess)
     )

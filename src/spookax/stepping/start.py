@@ -1,4 +1,4 @@
-"""Consistent states: assembled from joint coordinates (loops solved), and the half kick that leap-frog starts with."""
+"""Consistent states, assembled from joint coordinates (loops solved)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,21 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..complementarity import AbstractMLCPSolver
-from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, prepare
+from ..constraints import Prepared, Rows, axes, boxes, frames, prepare
 from ..constraints.assemble import Violations, axis_motion, mass_matrix, velocity, violations
 from ..math import rotation, small
 from ..math.product import matvec
 from ..system import Params, State, System
 from . import saddle
-from .spook import default_solver, solve_rows
 
 Coordinates = dict[str, Array]
 _NEWTON_LIMIT = 60
 _RELATIVE_COMPLIANCE = 1e-9  # of the projections: small against one, large against rounding
 _TOLERANCE = 1e-11
 _HELD = 1e8  # how much heavier than itself a body is that is not to move
-_HALF_KICK_STEPS = 10
 
 
 def state_from_joints(
@@ -99,36 +96,6 @@ def assembly_error(system: System, params: Params, state: State) -> Float[Array,
     kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))
     found, _ = _violations(system, params, kin, state.near, state.time)
     return jnp.max(jnp.abs(found.gap), initial=0.0)
-
-
-def half_kick_back(
-    system: System,
-    prepared: Prepared,
-    state: State,
-    command: Float[Array, " motors"],
-    solver: AbstractMLCPSolver | None = None,
-    impulse: Float[Array, "bodies 6"] | None = None,
-) -> State:
-    """Velocities moved from t_0 to t_0 - h/2, such that their mean with those of the first step are the given ones.
-
-    That is how a rate is read everywhere, so that a state that was read replays. With S the step from v_-, the root of
-    v_- + S(v_-) = 2 v_0 by averaged iteration v_- <- v_0 + (v_- - S(v_-)) / 2, each of which gains a factor h on free
-    motion and (1 - gamma) / 2 on the joint rows, where G v_- is half of what curvature makes of it in a step.
-    """
-    v_0 = velocity(state)
-    pushed, chosen = jnp.zeros_like(v_0) if impulse is None else impulse, solver or default_solver(system)
-    guess = jnp.zeros(len(system.boxes), dtype=v_0.dtype)
-
-    def moved(v: Array) -> State:
-        return eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
-
-    def body(carry: tuple[Array, Array], _):
-        v, guess = carry
-        rows = assemble(system, prepared, moved(v), command, pushed)
-        ahead, _, x, _ = solve_rows(system, chosen, rows, jax.lax.stop_gradient(guess))
-        return (v_0 + (v - ahead) / 2, x), None
-
-    return moved(jax.lax.scan(body, (v_0, guess), length=_HALF_KICK_STEPS)[0][0])
 
 
 def project(system: System, prepared: Prepared, state: State) -> State:
