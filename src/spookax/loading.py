@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._compiled import compiled
 from ._typing import Array
 from .constraints import axes, frames
 from .constraints.assemble import axis_motion, joint_rows, velocity
@@ -73,7 +73,7 @@ _CURE = (
 )
 
 
-@eqx.filter_jit
+@compiled
 def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]):
     """State; violation of every joint and coupling, the largest of anything [m or rad]; rates of the axes."""
     state = state_from_joints(system, params, given)

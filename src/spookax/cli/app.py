@@ -86,9 +86,9 @@ def simulate(
         read = read_scene(path)
         inputs = read_inputs(read, motor or [], input, time)
 
-        import equinox as eqx
         import jax.numpy as jnp
 
+        from .._compiled import compiled
         from .._results import STEP_RESULTS
         from ..loading import enable_x64, load
         from ..stepping import rollout
@@ -97,7 +97,7 @@ def simulate(
 
         enable_x64()
         system, params, state = load(path)
-        trajectory = eqx.filter_jit(rollout)(system, params, state, jnp.asarray(inputs.values), throw=False)
+        trajectory = compiled(rollout)(system, params, state, jnp.asarray(inputs.values), throw=False)
         columns = table(read, system, params, trajectory, inputs)
         if out is not None:
             write_table(columns, out)

@@ -344,30 +344,27 @@ def _miss(system: System, kin: frames.Kinematics, target: Array, given: tuple[in
 def _close(
     system: System, prepared: Prepared, r: Array, e: Array, near: Array, target: Array, given: tuple[int, ...]
 ) -> tuple[Array, Array, Array]:
-    """Newton to convergence, steps at most half a radian; poses and the unwrapped positions of the axes."""
+    """Newton to convergence, steps at most half a radian; poses and the unwrapped positions of the axes.
 
-    def error(r: Array, e: Array, near: Array) -> tuple[Array, Array]:
-        kin = frames.kinematics(system, r, e, prepared.geometry)
-        found, _ = _violations(system, prepared.params, kin, near, jnp.zeros((), r.dtype))
-        worst = jnp.max(jnp.abs(jnp.concatenate([found.gap.reshape(-1), _miss(system, kin, target, given)])))
-        return worst, axes.coordinates(system, kin, near) if system.axes else near
+    What was violated is known once the next step is computed: the last one starts where all is within the tolerance.
+    """
 
     def body(carry):
         r, e, near, _, k = carry
         kin = frames.kinematics(system, r, e, prepared.geometry)
+        near = axes.coordinates(system, kin, near) if system.axes else near
         rows, _ = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype), poses=True)
-        d, _ = _solve(system, rows, rows.a, _miss(system, kin, target, given), given)
+        miss = _miss(system, kin, target, given)
+        d, _ = _solve(system, rows, rows.a, miss, given)
         d = d * jnp.minimum(1.0, 0.5 / jnp.maximum(jnp.max(jnp.abs(d[:, 3:])), 1e-12))
-        r, e = r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:])
-        worst, near = error(r, e, near)
-        return r, e, near, worst, k + 1
+        worst = jnp.max(jnp.abs(jnp.concatenate([rows.a.reshape(-1), miss])))
+        return r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:]), near, worst, k + 1
 
     def go_on(carry):
         return (carry[3] > _TOLERANCE) & (carry[4] < _NEWTON_LIMIT)
 
-    worst, near = error(r, e, near)
-    r, e, near, _, _ = jax.lax.while_loop(go_on, body, (r, e, near, worst, jnp.zeros((), dtype=int)))
-    return r, e, near
+    start = r, e, near, jnp.full((), jnp.inf, dtype=r.dtype), jnp.zeros((), dtype=int)
+    return jax.lax.while_loop(go_on, body, start)[:3]
 
 
 def _consistent_velocity(
@@ -377,8 +374,10 @@ def _consistent_velocity(
     kin = frames.kinematics(system, r, e, prepared.geometry)
     rows, drive = _projection_rows(system, prepared, kin, near, jnp.zeros((), r.dtype))
     index = jnp.array(given, dtype=int)
-    for _ in range(2):  # the second pass removes what the compliance left
+
+    def nearer(v: Array, _):
         miss = axes.rates(system, rows.b_A, rows.b_B, v)[index] - rate if given else rate
         dv, _ = _solve(system, rows, saddle.gaps(system, rows, v) - rows.a + drive, miss, given)
-        v = v + dv
-    return v
+        return v + dv, None
+
+    return jax.lax.scan(nearer, v, length=2)[0]  # the second removes what the compliance left
