@@ -33,6 +33,18 @@ def test_a_sphere_rolls_down_a_slope():
     np.testing.assert_allclose(trajectory.r[:, 0, 2], R, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("heading", [0.0, 0.7])
+def test_a_disc_leans_as_it_is_told(heading):
+    """Its height follows from the lean, not the lean from the height that it had upright."""
+    system, params = roller("rolling_disc", (0, 0, -9.81))
+    lean, turn = 0.5, np.array([0.0, np.cos(heading), np.sin(heading)])
+    given = {f"ground.{axis}": lean * c for axis, c in zip(("rx", "ry", "rz"), turn, strict=True)}
+    state = place(system, params, given | {"ground.x": 0.3})
+    np.testing.assert_allclose(state.e[0], [np.cos(lean / 2), *(np.sin(lean / 2) * turn)], rtol=0, atol=1e-8)
+    axle = quaternion_matrix(np.asarray(state.e))[0, :, 0]
+    np.testing.assert_allclose(state.r[0, 2], R * np.sqrt(1 - axle[2] ** 2), rtol=0, atol=1e-10)
+
+
 def test_a_disc_rolls_down_a_slope_and_not_along_its_axle():
     system, params = roller("rolling_disc", (0.0, -1.0, -9.81))
     trajectory = simulate(system, params, place(system, params))

@@ -290,6 +290,8 @@ def _projection_rows(
     D = mass_matrix(params, prepared.J)
     if system.roots:  # they stand where they were put
         D = D.at[np.array(system.roots)].multiply(_HELD)
+    if poses and system.rollers:  # they stand as they were turned: the plane is met by their height
+        D = D.at[np.array(system.rollers), 3:, 3:].multiply(_HELD)
     na = len(system.axes)
     rows = Rows(
         D=D,

@@ -255,6 +255,12 @@ class System:
             reached |= ends
         return tuple(roots)
 
+    @functools.cached_property
+    def rollers(self) -> tuple[int, ...]:
+        """Bodies that roll on a plane, those of `roots` left out."""
+        rolling = {joint.child for joint in self.joints if not all(joint.kind.holonomic)}
+        return tuple(sorted(rolling - set(self.roots)))
+
     @property
     def cogging(self) -> tuple[tuple[int, float], ...]:
         """(motor, order) of every period of every motor's cogging, as in `Params.cogging`."""
