@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import spookax as sx
 from spookax.study.check import sensor_dimensions
@@ -18,6 +19,7 @@ LIMITS = {  # NRMSE of arm and pendulum that were set as goals
     "step_2V": (0.05, 0.60),
     "step_4V": (0.03, None),
 }
+OTHERS = "drive"  # the motor that all recordings but one command
 SECONDS = 12.0  # of the prediction; its start is fitted on the first 0.3
 
 
@@ -31,6 +33,10 @@ def run() -> list[Row]:
         rest = [*recordings[:i], *recordings[i + 1 :]]
         specs = [*study.recordings[:i], *study.recordings[i + 1 :]]
         known = study.model_copy(update={"recordings": specs})
+        if OTHERS not in left_out.inputs:  # the gain that it alone tells of is taken for that of the others
+            known = known.model_copy(update={"parameters": _without(known.parameters, *left_out.inputs)})
+            spec = spec.model_copy(update={"inputs": {OTHERS: "u"}})
+            left_out = dataclasses.replace(left_out, inputs={OTHERS: next(iter(left_out.inputs.values()))})
         found = sx.identify(known, recordings=rest, scene=scene)
         numbers[left_out.name] = {"status": found.status, **found.to_json()}
         errors = predict_open_loop(known, found, _start(left_out), spec, scene=scene)
@@ -41,6 +47,11 @@ def run() -> list[Row]:
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "furuta_estimates.json").write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
     return rows
+
+
+def _without(parameters: dict[str, Any], motor: str) -> dict[str, Any]:
+    """The study's parameters but for those of a motor."""
+    return {path: spec for path, spec in parameters.items() if not path.startswith(f"motors.{motor}.")}
 
 
 def _start(recording: Recording) -> Recording:
