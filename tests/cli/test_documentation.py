@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
 from cli.scenes import ROOT, run, study_folder
@@ -13,7 +14,7 @@ from cli.scenes import ROOT, run, study_folder
 import spookax as sx
 from spookax.cli import app
 
-PAGES = ("README.md", "docs/index.md", "docs/shell.md", "docs/viewer.md", "docs/filtering.md")
+PAGES = ("README.md", "docs/index.md", "docs/shell.md", "docs/viewer.md", "docs/filtering.md", "docs/gradients.md")
 COMMANDS = ("check", "simulate", "identify", "filter", "smooth", "view", "import-mjcf", "export-mjcf")
 
 
@@ -106,6 +107,22 @@ def test_the_program_of_the_filters_runs():
     exec(program, names)
     assert abs(float(names["seen"].whitened[0])) < 2
     assert names["belief"].mean.shape == (4,)
+
+
+@pytest.mark.slow  # a gradient and a batch are compiled
+def test_the_program_of_the_gradients_is_right(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    (program,) = programs("docs/gradients.md")
+    names: dict[str, Any] = {}
+    exec(program, names)
+    last_angle, level, arm = names["last_angle"], float(names["level"]), float(names["arm"])
+    for i, at in enumerate((level, arm)):
+        d = 1e-4 * at
+        ahead, back = ([level, arm] for _ in range(2))
+        ahead[i], back[i] = at + d, at - d
+        difference = (last_angle(*ahead) - last_angle(*back)) / (2 * d)
+        assert float(names["slopes"][i]) == pytest.approx(float(difference), rel=1e-4)
+    assert np.all(np.diff(names["angles"]) > 0)  # the more friction, the less far it swings
 
 
 def test_public_names_are_those_declared_for_type_checkers():

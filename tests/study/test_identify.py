@@ -230,6 +230,16 @@ def test_interrupted_and_resumed(tmp_path, whole):
     np.testing.assert_allclose(resumed.content["cost"], whole.content["cost"], rtol=1e-4)
 
 
+def test_a_motion_that_overflows_ends_it_at_once(tmp_path, whole):
+    """An input of 10^300 V: no iteration, and nothing is said to be known."""
+    path = one_swing(tmp_path)
+    write_csv(tmp_path / "run.csv", np.zeros(STEPS), u=1e300 * DRIVE)
+    found = sx.identify(path)
+    assert found.status == "nonfinite"
+    assert found.content["iterations"] == 0
+    assert np.all(np.isinf(numbers(found, "sd")))
+
+
 def test_recordings_are_as_long_as_they_are(tmp_path):
     """Whole blocks, as many as each needs; short recordings share one length."""
     time, entries = H * np.arange(1100), []

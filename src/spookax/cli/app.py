@@ -28,7 +28,7 @@ def check(
 
     \b
     Example:
-      spookax check scenes/pendulum.yaml studies/emps.yaml
+      spookax check scenes/pendulum.yaml demo/furuta_study.yaml
     """
     from .check import check_file
 
@@ -88,7 +88,6 @@ def simulate(
 
         import jax.numpy as jnp
 
-        from .._compiled import compiled
         from .._results import STEP_RESULTS
         from ..loading import enable_x64, load
         from ..stepping import rollout
@@ -97,7 +96,7 @@ def simulate(
 
         enable_x64()
         system, params, state = load(path)
-        trajectory = compiled(rollout)(system, params, state, jnp.asarray(inputs.values), throw=False)
+        trajectory = rollout(system, params, state, jnp.asarray(inputs.values), throw=False)
         columns = table(read, system, params, trajectory, inputs)
         if out is not None:
             write_table(columns, out)

@@ -35,7 +35,8 @@ def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: 
 
     - `settings`: `MOTOR=NUMBER`, or `MOTOR=COLUMN` of the file.
     - `file`: a recording whose first column is the time. A motor without a setting reads the column of its
-      own name. Values hold until the next stamp, and the last one to the end.
+      own name, which has to be there if there are no settings at all. Values hold until the next stamp, and the
+      last one to the end.
     - `time`: duration [s]; that of the recording when None.
 
     **Returns:** the mean of each input over each step; a motor that nothing drives gets 0.
@@ -48,9 +49,10 @@ def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: 
         raise typer.BadParameter(
             f"'{text}' is no number. Give --input FILE to read it as a column.", param_hint=f"--motor {motor}"
         )
-    if file is not None:
-        columns |= {motor: motor for motor in scene.motors if motor not in constants and motor not in columns}
-    stamps, held, units = _read(file, columns) if file is not None else (np.zeros(1), {}, {})
+    own = [motor for motor in scene.motors if motor not in constants and motor not in columns]
+    stamps, held, units = np.zeros(1), {}, {}
+    if file is not None:  # with settings for some of the motors the others need no column
+        stamps, held, units = _read(file, columns, own, needed=not settings)
     if time is None:
         if file is None:
             raise typer.BadParameter("give it, or a recording with --input", param_hint="--time")
@@ -104,11 +106,17 @@ def _settings(scene: Scene, settings: Sequence[str]) -> tuple[dict[str, float], 
     return constants, columns
 
 
-def _read(file: Path, columns: Mapping[str, str]) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
-    """Stamps, and values and unit of each motor's input."""
+def _read(
+    file: Path, columns: Mapping[str, str], own: Sequence[str], *, needed: bool
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
+    """Stamps, and values and unit of each motor's input. `own`: motors that read the column of their own name; where
+    these are not `needed`, those that there are.
+    """
     report = Report(str(file))
     header = read_table(file, report).header
     report.refuse()
+    there = {split_header(cell)[0] for cell in header}
+    columns = dict(columns) | {motor: motor for motor in own if needed or motor in there}
     spec = RecordingSpec.model_construct(
         name=file.stem,
         time=Column(column=split_header(header[0])[0]),

@@ -115,7 +115,7 @@ def posterior(
     """
     inverse = np.zeros_like(N)
     if not np.all(np.isfinite(N)):
-        return Posterior(inverse, inverse, ESTIMATE_RESULTS.nonfinite)
+        return Posterior(np.diag(np.full(len(N), np.inf)), inverse, ESTIMATE_RESULTS.nonfinite)
     free = np.flatnonzero((z > problem.lower + 1e-9) & (z < problem.upper - 1e-9))
     bare = free[problem.weight[free] == 0]
     scale = np.sqrt(np.where(np.diag(N) > 0, np.diag(N), 1.0))

@@ -279,6 +279,8 @@ class Estimator:
                 it = self.iterate = self.retrack(stage, it, linear)
             last = stage is stages[-1]
             it, linear, result = self._minimise(stage, it, rough=True, steady=steady)
+            if result == ESTIMATE_RESULTS.nonfinite:
+                break
             if self.stage == 0:
                 self.first_cost = self.cost(stage, it)
             # in the last stage in turn with the iteration, until levels and parameters agree
@@ -333,6 +335,8 @@ class Estimator:
         cost = self.cost(stage, it)
         linear = linear or self.linear(stage, it, steady)
         self._say(cost, 0.0, damping)
+        if not np.isfinite(cost):  # nothing is below it
+            return it, linear, ESTIMATE_RESULTS.nonfinite
         while self._used < s.max_iterations:
             low, high = np.maximum(lower - it.z, -_TRUST), np.minimum(upper - it.z, _TRUST)
             g = linear.g - slope if slope is not None else linear.g

@@ -160,7 +160,10 @@ def values_and_sd(shared: ParameterMap, z: AnyArray, covariance: np.ndarray) -> 
     if not shared.size:
         return np.zeros(0), np.zeros(0)
     value, jac = map(np.asarray, natural_values(shared, z))
-    return value, np.sqrt(np.maximum(np.diag(jac @ covariance @ jac.T), 0.0))
+    unknown = np.isinf(np.diag(covariance))  # of these nothing is known
+    known = np.where(unknown[:, None] | unknown, 0.0, covariance)
+    sd = np.sqrt(np.maximum(np.diag(jac @ known @ jac.T), 0.0))
+    return value, np.where(np.any(jac[:, unknown] != 0, axis=1), np.inf, sd)
 
 
 def _inertia_to_z(i6: np.ndarray) -> list[float]:

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._compiled import compiled
 from .._results import STEP_RESULTS
 from .._typing import Array, Float, Int
 from ..complementarity import AbstractMLCPSolver
@@ -42,6 +43,8 @@ class Trajectory(eqx.Module):
 
     def joint(self, name: str) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Position and rate of one joint over time."""
+        if name not in self.axis_names:
+            raise KeyError(f"no joint coordinate called '{name}'; known: {', '.join(self.axis_names) or 'none'}")
         i = self.axis_names.index(name)
         return self.position[:, i], self.rate[:, i]
 
@@ -72,23 +75,46 @@ def rollout(
 
     - `state`: with velocities at t_0 (`state_from_joints`), or the `state` of another trajectory and
       `half_kick=False`.
-    - `controls`: motor commands held over each step. For a mechanism without motors shape (steps, 0).
+    - `controls`: motor commands held over each step, of one step at least. Shape (steps, 0) without motors.
     - `wrenches`: from outside on every body, held over each step: force in world axes at the centre of mass and torque
       in body axes [N, N m].
     - `throw`: raise if a step failed (also under jit); otherwise `result` and `failed_step` tell.
 
-    Works under `jit`, `vmap`, `jvp`, `vjp`.
+    Works under `jit`, `vmap`, `jvp`, `vjp`; called by itself it is compiled, once for each number of steps.
+
+    **Raises:** `ValueError` for controls or wrenches of another shape.
     """
+    controls = jnp.asarray(controls)
+    motors = [motor.name for motor in system.motors]
+    if controls.ndim != 2 or controls.shape[1] != len(motors) or not controls.shape[0]:
+        names = f" ({', '.join(motors)})" if motors else ""
+        raise ValueError(f"`controls` must have the shape (steps, {len(motors)}){names}, got {controls.shape}")
+    expected = (controls.shape[0], system.num_bodies, 6)
+    if wrenches is not None and jnp.shape(wrenches) != expected:
+        raise ValueError(f"`wrenches` must have the shape {expected} (steps, bodies, 6), got {jnp.shape(wrenches)}")
+    return _rollout(system, params, state, controls, wrenches, half_kick, solver, throw)
+
+
+@compiled
+def _rollout(
+    system: System,
+    params: Params,
+    state: State,
+    controls: Array,
+    wrenches: Array | None,
+    half_kick: bool,
+    solver: AbstractMLCPSolver | None,
+    throw: bool,
+) -> Trajectory:
     prepared = prepare(system, params)
     inputs = kick_inputs(controls)
     given = kick_inputs(wrenches) * params.step if wrenches is not None else None
     marched = march(system, prepared, state, inputs, given, half_kick=half_kick, solver=solver)
-    trajectory = _trajectory(system, prepared, state, marched)
-    if throw:
-        result = marched.result
-        r = result.error_if(trajectory.r, result != STEP_RESULTS.successful)
-        trajectory = eqx.tree_at(lambda t: t.r, trajectory, r)
-    return trajectory
+    if throw:  # whatever is read of the trajectory comes from these
+        failed = marched.result != STEP_RESULTS.successful
+        states, info, last = marched.result.error_if((marched.states, marched.info, marched.last), failed)
+        marched = marched._replace(states=states, info=info, last=last)
+    return _trajectory(system, prepared, state, marched)
 
 
 def _trajectory(system: System, prepared: Prepared, state: State, marched: March) -> Trajectory:

@@ -112,8 +112,12 @@ def _estimate(solver: Solver) -> Estimate:
     try:
         scene = with_numbers(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
     except SceneError as error:
-        status, scene = "unphysical", setup.scene
-        message = f"The estimate is not a possible body or joint: {error} Use `transform: inertia`, bounds or a prior."
+        scene = setup.scene
+        cure = f"is not a possible body or joint: {error} Use `transform: inertia`, bounds or a prior."
+        if solver.interrupted:
+            message = f"{message} So far it {cure}"
+        else:
+            status, message = "unphysical", f"The estimate {cure}"
     # the scene keeps the friction that it was identified with
     regularisation = scene.regularisation.model_copy(update={"v_creep": float(settings.friction_speed[-1])})
     scene = scene.model_copy(update={"regularisation": regularisation})

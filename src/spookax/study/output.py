@@ -94,10 +94,10 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
             states[f"{name}/estimated/{sensor}"] = along
             states[f"{name}/open_loop/{sensor}"] = ahead
             states[f"{name}/innovation/{sensor}"] = np.where(np.isfinite(measured), innovations[:, part], np.nan)
-            error = np.sqrt(np.nanmean((measured - ahead) ** 2))
+            error = _rms(measured - ahead)
             signals[sensor] = {
                 "unit": ", ".join(recording.sensor_units.get(sensor, ("",))),
-                "rms": float(np.sqrt(np.nanmean((measured - along) ** 2))),
+                "rms": _rms(measured - along),
                 "rms_open_loop": float(error),
                 "nrmse_open_loop": float(error / np.nanstd(measured)),
             }
@@ -188,10 +188,16 @@ def _initial(
     }
 
 
+def _rms(error: np.ndarray) -> float:
+    """Of what is a number; NaN if nothing is."""
+    there = error[np.isfinite(error)]
+    return float(np.sqrt(np.mean(there**2))) if there.size else np.nan
+
+
 def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:
-    """Correlations of the natural values; zero rows for parameters at a bound."""
+    """Correlations of the natural values; zero rows for parameters at a bound and those that nothing is known of."""
     _, jac = map(np.asarray, natural_values(shared, fit.iterate.z))
-    cov = jac @ fit.covariance @ jac.T
+    cov = jac @ np.where(np.isfinite(fit.covariance), fit.covariance, 0.0) @ jac.T
     sd = np.sqrt(np.maximum(np.diag(cov), 0.0))
     scale = np.where(sd > 0, sd, 1.0)
     return (cov / scale[:, None] / scale[None, :]).tolist()
