@@ -57,6 +57,7 @@ def test_bouncing_balls_keep_their_energy(h):
     assert abs(count - (20 / fall + 1) / 2) <= 1
 
 
+@pytest.mark.slow  # five bodies and nine joints are compiled
 def test_newtons_cradle_shares_the_blow():
     """Five balls that touch, restitution 1: all impacts at once are one problem, and its answer (-0.6, 4 times 0.4)."""
     diameter, count = 0.1, 5

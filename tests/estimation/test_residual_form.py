@@ -325,6 +325,7 @@ def test_both_forms_agree_on_the_joint_objective():
     assert np.all(np.abs(residual.iterate.z - simulator.iterate.z) < 1e-4 * sd)
 
 
+@pytest.mark.slow  # compiles the sweeps of another problem
 def test_marginal_objective_is_least_at_the_marginal_estimate():
     """Cost + 1/2 sum log|F| with the states fitted anew on both sides of the estimate, along either parameter."""
     problem, stage, start = hung(1e-2)

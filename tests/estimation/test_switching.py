@@ -451,13 +451,13 @@ def test_coupling_shifts_what_each_element_sees(rng):
 
 def test_elements_are_smoothed_each_by_itself(rng):
     """From the readings as each saw them: those of its own bank, less what the other expected of them."""
-    samples, _, _ = switching_data(rng, 20)
+    samples, _, _ = switching_data(rng, 8)
     banks = [IMM(filters(), TRANSITION), IMM(filters()[::-1], TRANSITION)]
     both, x0, sd = Coupled(banks, others), jnp.asarray(rng.normal(size=(2, 2, 2))), jnp.ones((2, 2, 2))
     modes = both.init(x0, sd)
     found = both.run(modes, samples, trail=True)
     smoothed, shifts = both.smooth(found), []
-    for k in range(20):
+    for k in range(8):
         predictions = eqx.filter_vmap(lambda e, m, u=samples.u[k]: e.expected(m, u, jnp.zeros(1)))(both.elements, modes)
         shifts.append(others(predictions))
         modes, _ = both.update(modes, samples.u[k], samples.y[k], samples.seen[k])
