@@ -99,7 +99,7 @@ _SILENT = 1e-12  # information of a direction beside that of its parameters alon
 class Posterior(NamedTuple):
     """What is known of the parameters z at the end of a fit; both matrices are zero for parameters at a bound."""
 
-    covariance: Float[np.ndarray, "p p"]  # infinite variances, and no covariances, where nothing is known
+    covariance: Float[np.ndarray, "p p"]  # infinite variances, no covariances, where nothing is known or N is no number
     known: Float[np.ndarray, "p p"]  # without the directions that nothing is known of: finite
     result: ESTIMATE_RESULTS
 
