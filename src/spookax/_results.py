@@ -23,8 +23,8 @@ class MLCP_RESULTS(eqx.Enumeration):
         "or use float64), or an iterative solver with too few sweeps."
     )
     bearing_limit = (
-        "Dry friction that grows with the force in its bearing did not settle: each repetition of the step gave "
-        "another level. Likely cause: a mechanism that locks itself. Lower `friction.bearing`, or the step size."
+        "Dry friction that grows with the force in its bearing did not settle: each pass of Newton's method gave "
+        "another level. Likely cause: several joints that lock each other. Lower `friction.bearing`, or the step size."
     )
     nonfinite_input = (
         "The complementarity problem has a NaN or an infinity in N or q, or bounds that are NaN, crossed "

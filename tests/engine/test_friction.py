@@ -1,8 +1,14 @@
 """Dry friction is set-valued: it holds up to its level, lets a joint creep no faster than v_creep, and stops it."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine.mechanisms import BENCH, bench, place, simulate
+from engine.mechanisms import BENCH, DOWN, bench, compiled, mechanism, place, simulate
+
+from spookax.complementarity import BlockPivoting
+from spookax.stepping import rollout, state_from_joints
+from spookax.system import locate
 
 LEVEL = 1.0  # N m, N: of both axes of the bench
 INERTIA = {"hinge": 0.2, "prismatic": 2.0}  # kg m^2, kg
@@ -97,3 +103,41 @@ def test_stribeck_friction_breaks_away_late_and_then_drops():
     loose = simulate(system, params, place(system, params), both(1.6 * LEVEL))
     acceleration = np.diff(loose.rate[-3:], axis=0)[0] / params.step
     np.testing.assert_allclose(acceleration, [0.6 / 0.2, -0.6 / 2.0], rtol=1e-8)
+
+
+@pytest.mark.parametrize("solver", [None, BlockPivoting()], ids=["condensed", "sparse"])
+def test_friction_that_the_reaction_follows_has_its_derivatives(solver):
+    """A rod dragged and pushed along a guide at 45 degrees, mu = 1.5: friction changes the reaction by 1.4 times itself
+    one way and takes three quarters of what holds it up the other. By both solvers, against differences.
+    """
+    mu, lever = 1.5, 0.5
+    system, params = mechanism(
+        0.001,
+        DOWN,
+        bodies={"rod": {"mass": 1.0, "com": (lever, 0, 0), "inertia": (1e-3, lever**2 / 3, lever**2 / 3)}},
+        joints={
+            "tip": {
+                "type": "generic",
+                "locked": ["y", "z", "rx", "rz"],
+                "child": "rod",
+                "axes": {"x": {"friction": {"bearing": mu, "coulomb": 0.1}}},
+            }
+        },
+    )
+    of_mu, of_lever = locate(system, "joints.tip.axes.x.friction.bearing"), locate(system, "bodies.rod.com.x")
+
+    def slid(z):
+        changed = of_lever.set(of_mu.set(params, z[0]), z[1])
+        state = state_from_joints(system, changed, {"tip.x": {"rate": z[2]}, "tip.ry": {"position": z[3]}})
+        trajectory = rollout(system, changed, state, jnp.zeros((12, 0)), solver=solver)
+        return trajectory.position[-1] @ jnp.array([1.0, 0.1]), trajectory.friction
+
+    value, gradient = compiled(slid), compiled(jax.jacfwd(lambda z: slid(z)[0]))
+    for rate in (1.0, -3.0):
+        z = np.array([mu, lever, rate, -np.pi / 4])
+        assert np.all(value(z)[1] == -np.sign(rate)), "it slides all along"
+        around = [[value(z + s * 1e-5 * np.eye(4)[i])[0] for i in range(4)] for s in (-2, -1, 1, 2)]
+        a, b, c, d = (np.asarray(x) for x in around)
+        differences = (a - 8 * b + 8 * c - d) / 12e-5
+        found = gradient(z)
+        np.testing.assert_allclose(found, differences, rtol=1e-6, atol=1e-6 * np.abs(found).max())

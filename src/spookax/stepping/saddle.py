@@ -10,7 +10,7 @@ from ..constraints.axes import rates
 from ..math import block_sparse
 from ..math.block_sparse import Store, sums, take
 from ..math.product import matvec
-from ..system import System
+from ..system import Axis, System
 
 
 def blocks(system: System, rows: Rows, pressed: Array | None = None) -> Store:
@@ -143,11 +143,16 @@ def forces(system: System, rows: Rows, lam: Float[Array, "nodes rows"]) -> Float
     return rows.box.force.at[np.array(system.bearings)].add(rows.box.bearing * more)
 
 
+def pressing(system: System) -> list[Axis]:
+    """The axes of `System.bearings`."""
+    return [system.axes[system.friction_axes[i]] for i in system.bearings]
+
+
 def across(
     system: System, lam: Float[Array, "nodes rows"]
 ) -> tuple[Float[Array, " bearings"], Float[Array, "bearings rows"]]:
     """Impulse that a joint carries across every axis of `System.bearings`, and its direction in the joint's rows."""
-    of = [system.axes[system.friction_axes[i]] for i in system.bearings]
+    of = pressing(system)
     mask = np.array([[row in axis.bearing for row in range(system.width)] for axis in of])
     part = jnp.where(mask, take(lam, [axis.joint for axis in of]), 0.0)
     square = jnp.sum(part * part, axis=-1)

@@ -26,8 +26,9 @@ from ..system import State, System
 from . import impacts, saddle
 from .pivoting import on_set, pivot
 
-_FEW_ROWS = 16  # with bounds: above, the condensed matrix costs more than a few sparse factorisations
+_FEW_ROWS = 12  # with bounds: above, the condensed matrix costs more than a few sparse factorisations
 _BEARING_PASSES = 60
+_LOCKING = 4.0  # by which the force in a bearing grows from one pass to the next where it has no solution
 _BEARING_TOLERANCE = 1e-12  # relative change of the levels of friction; what the derivative assumes to be none
 
 
@@ -66,7 +67,7 @@ def solve_rows(
 
     With K the saddle matrix, b the axes of these rows, r, s, c their rate, slack and offset: v1 = K^-1(-p, -a),
     X = K^-1 b^T, N = r b X F + s, q = r b v1 + c, then v+ = v1 + X F x (Marklund et al. (2025), section 2.5).
-    `BlockPivoting` never forms N. Levels that depend on the force in a bearing are found by repetition.
+    `BlockPivoting` never forms N. Levels that depend on the force in a bearing are found by Newton's method.
     """
     found = _solve(system, solver, rows, guess)
     return found.v, found.lam, found.x, (found.result, found.pivots)
@@ -125,7 +126,7 @@ def _solve_condensed(system: System, solver: AbstractMLCPSolver, rows: Rows, gue
 
 
 def _settle(system: System, rows: Rows, attempt: Callable[[Array, Array], _Solved], guess: Array) -> _Solved:
-    """Solve for levels of friction that fit the forces in the bearings, from those without any."""
+    """Solve for levels of friction that fit the forces in the bearings, from those without any: Newton's method."""
     found = attempt(rows.box.force, guess)
     if not system.bearings:
         return found
@@ -140,13 +141,34 @@ def _settle(system: System, rows: Rows, attempt: Callable[[Array, Array], _Solve
         found, force, _, k = carry
         now = saddle.forces(system, rows, found.lam)
         change = jnp.max(jnp.abs(now - force)[which]) / jnp.maximum(jnp.max(now[which]), jnp.finfo(now.dtype).tiny)
-        again = attempt(now, found.x)
-        return again._replace(pivots=found.pivots + again.pivots), now, change, k + 1
+        force = _levels_ahead(system, eqx.tree_at(lambda r: r.box.force, rows, force), found, rows.box.force)
+        again = attempt(force, found.x)
+        return again._replace(pivots=found.pivots + again.pivots), force, change, k + 1
 
     start = found, rows.box.force, jnp.full((), jnp.inf, rows.p.dtype), jnp.zeros((), dtype=int)
     found, _, change, _ = jax.lax.while_loop(go_on, body, start)
     unsettled = (found.result == MLCP_RESULTS.successful) & ~(change <= _BEARING_TOLERANCE)
     return found._replace(result=MLCP_RESULTS.where(unsettled, MLCP_RESULTS.bearing_limit, found.result))
+
+
+def _levels_ahead(system: System, rows: Rows, found: _Solved, alone: Array) -> Array:
+    """Levels at which friction and the forces in the bearings would agree if no row changed its side and no force its
+    direction, so that F x = F_0 x_0 + F_0 (x - x_0) + x_0 (F - F_0).
+
+    Where the force would have to turn round there are none: the axis locks, and its level is raised until it does.
+
+    **Arguments:** `rows`: with the levels of `found`; `alone`: levels without what the bearings add.
+    """
+    lam, x, box = found.lam, found.x, rows.box
+    known = on_set(system, rows, (x > box.lower) & (x < box.upper), x)
+    more = saddle.spread(system, x * (box.force - alone))
+    p = known.p + scatter(system, rows.b_A, rows.b_B, more)
+    lu = saddle.factor(system, known, saddle.pressed(system, rows, lam, x))
+    _, ahead = saddle.solve(system, lu, -p[..., None], -known.a[..., None])
+    size, direction = saddle.across(system, lam)
+    along = jnp.sum(direction * take(ahead[..., 0], [axis.joint for axis in saddle.pressing(system)]), axis=-1)
+    level = box.bearing * jnp.where(along >= 0, along, _LOCKING * size)
+    return alone.at[np.array(system.bearings)].add(level)
 
 
 def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: Array, x: Array):
