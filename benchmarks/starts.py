@@ -6,6 +6,7 @@ import json
 import numpy as np
 
 import spookax as sx
+from spookax._interruption import Stop
 from spookax.study.check import sensor_dimensions
 from spookax.study.setup import Setup, set_up
 from spookax.study.solve import Solver
@@ -33,7 +34,8 @@ def run(kind: str) -> list[Row]:
     rows: list[Row] = []
     first = None
     for i, z0 in enumerate(starts(setup, FACTORS[kind])):
-        solver = Solver(study, dataclasses.replace(setup, problem=dataclasses.replace(setup.problem, z0=z0)), None)
+        problem = dataclasses.replace(setup.problem, z0=z0)
+        solver = Solver(study, dataclasses.replace(setup, problem=problem), None, Stop())
         solver.run(None)
         assert solver.fit is not None
         z, sd = np.asarray(solver.fit.iterate.z), np.sqrt(np.diag(solver.fit.covariance))

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import jax
 
+from ._interruption import WORKER
+
 T = TypeVar("T")
 
 _here = threading.local()  # `busy` in a thread that works on a task
@@ -20,8 +22,8 @@ def cores() -> int:
 
 
 def _alone() -> bool:
-    """Whether there is nothing to gain from further threads, or this is one of them."""
-    return getattr(_here, "busy", False) or cores() == 1 or jax.default_backend() != "cpu"
+    """Whether further threads are of no use, or this is one of them. On one core, too, this one is left to Ctrl-C."""
+    return getattr(_here, "busy", False) or jax.default_backend() != "cpu"
 
 
 def _as_here() -> Callable[[Callable[[], T]], T]:
@@ -36,6 +38,19 @@ def _as_here() -> Callable[[Callable[[], T]], T]:
     return run
 
 
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """A thread for every core. After an error no further task begins; after Ctrl-C nothing is waited for either."""
+    pool, wait = ThreadPoolExecutor(cores(), WORKER), True
+    try:
+        yield pool
+    except KeyboardInterrupt:
+        wait = False
+        raise
+    finally:
+        pool.shutdown(wait, cancel_futures=True)
+
+
 def concurrently(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """Results of all tasks, in order; on a CPU as many at a time as there are cores, elsewhere one after the other.
 
@@ -43,11 +58,8 @@ def concurrently(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """
     if len(tasks) <= 1 or _alone():
         return [task() for task in tasks]
-    pool = ThreadPoolExecutor(cores())
-    try:
+    with _pool() as pool:
         return list(pool.map(_as_here(), tasks))
-    finally:  # after an error or an interruption no further task begins
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -56,11 +68,9 @@ def beside() -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
     if _alone():
         yield lambda task: _value(task())
         return
-    pool, run = ThreadPoolExecutor(cores()), _as_here()
-    try:
+    run = _as_here()
+    with _pool() as pool:
         yield lambda task: pool.submit(run, task).result
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _value(x: T) -> Callable[[], T]:

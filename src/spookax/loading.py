@@ -8,17 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._compiled import compiled
-from ._typing import Array
+from ._compiled import compiled, seldom_called
+from ._typing import Array, Float
 from .constraints import axes, frames
 from .constraints.assemble import axis_motion, joint_rows, velocity
 from .scene import Scene, SceneError, read_scene
 from .scene.explain import Finding, Loc
-from .scene.located import Located, load_located
+from .scene.kinds import free_axes
+from .scene.located import Located, dotted, load_located
 from .stepping import state_from_joints
-from .stepping.start import assembly_error
+from .stepping.start import assembly_error, closed_from
 from .system import Params, State, System, build
 
+_TRIES = 16  # to close a loop from other positions than those given
 _TOLERANCE = {8: 1e-6, 4: 1e-3}  # of a closed loop, by the size of a float [m or rad]
 
 
@@ -39,8 +41,28 @@ def load(scene: str | os.PathLike[str] | Scene, constraints: tuple[Any, ...] = (
     closed loops solved, for `rollout`. Numbers are 32-bit floats unless `enable_x64` was called.
 
     **Raises:** `SceneError` for whatever is wrong with the file, and for a loop that cannot be assembled: it
-    names the joints of the loop and the gap that remains.
+    names the joints of the loop and the gap that remains. Also for a joint that starts beyond its limits.
     """
+    scene, located, system, params, state, position = _assembled(scene, constraints)
+    found = list(_beyond_limits(scene, position))
+    if found:
+        raise SceneError(located.problem(finding) for finding in found)
+    return system, params, state
+
+
+def assemble(scene: str | os.PathLike[str]) -> State:
+    """The initial state of a scene with closed loops solved, wherever its limits are: to look at it, or as the scene of
+    a study, whose states come from its recordings.
+
+    **Raises:** `SceneError` as `load`, but for the limits.
+    """
+    return _assembled(scene, ())[4]
+
+
+def _assembled(
+    scene: str | os.PathLike[str] | Scene, constraints: tuple[Any, ...]
+) -> tuple[Scene, Located, System, Params, State, np.ndarray]:
+    """Also the positions of the axes."""
     if isinstance(scene, Scene):
         located = Located(f"scene '{scene.name}'", {})
     else:
@@ -54,17 +76,20 @@ def load(scene: str | os.PathLike[str] | Scene, constraints: tuple[Any, ...] = (
     given = {
         name: {"position": jnp.asarray(x.position), "rate": jnp.asarray(x.rate)} for name, x in scene.initial.items()
     }
-    state, (gaps, coupled), rows_gap, rates = _assemble(system, params, given)
+    state, (gaps, coupled), rows_gap, rates, position = _assemble(system, params, given)
     tolerance = _TOLERANCE[params.mass.dtype.itemsize]
-    found = list(_open_loops(system, [np.abs(np.asarray(gap)) for gap in gaps], tolerance))
-    found += _missed_couplings(system, [np.asarray(gap) for gap in coupled], tolerance)
+    missed = [*_open_loops(system, [np.abs(np.asarray(gap)) for gap in gaps], tolerance)]
+    missed += _missed_couplings(system, [np.asarray(gap) for gap in coupled], tolerance)
+    found = [finding for finding, _ in missed]
+    if found:
+        found = list(_unreachable(system, params, scene, tolerance, missed)) or found
     if not found and float(rows_gap) > tolerance:
         found = [Finding(("rows",), None, f"a row of your own is violated by {float(rows_gap):.3g}", _CURE)]
     if not found:
         found = list(_rates_that_clash(system, scene, np.asarray(rates), tolerance))
     if found:
         raise SceneError(located.problem(finding) for finding in found)
-    return system, params, state
+    return scene, located, system, params, state, np.asarray(position)
 
 
 _CURE = (
@@ -75,28 +100,61 @@ _CURE = (
 
 @compiled
 def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]):
-    """State; violation of every joint and coupling, the largest of anything [m or rad]; rates of the axes."""
+    """State; violation of every joint and coupling, the largest of anything [m or rad]; rates and positions."""
     state = state_from_joints(system, params, given)
     kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))
     gaps, _ = joint_rows(system, kin)
     b_A, b_B, rates, position = axis_motion(system, kin, state.near, velocity(state))
     coupled, _ = axes.coupling_rows(system, params, b_A, b_B, position)
-    return state, (gaps, coupled), assembly_error(system, params, state), rates
+    return state, (gaps, coupled), assembly_error(system, params, state), rates, position
 
 
-def _missed_couplings(system: System, gaps: list[np.ndarray], tolerance: float) -> Iterator[Finding]:
-    """One finding per coupling (or screw) whose axes do not stand as it says."""
+@seldom_called
+def _closed_from(system: System, params: Params, starts: Float[Array, "tries axes"]):
+    def one(start: Array):
+        return closed_from(system, params, dict(zip(system.axis_names(), start, strict=True)))
+
+    return jax.vmap(one)(starts)
+
+
+def _unreachable(
+    system: System, params: Params, scene: Scene, tolerance: float, missed: list[tuple[Finding, list[int]]]
+) -> Iterator[Finding]:
+    """The position under `initial` that is farthest from where all closes, if all does close near the given ones."""
+    names = system.axis_names()
+    concerned = sorted({axis for _, its_axes in missed for axis in its_axes})
+    given = [i for i in concerned if names[i] in scene.initial]
+    if not given:
+        return
+    start = np.array([scene.initial[name].position if name in scene.initial else 0.0 for name in names])
+    starts = np.tile(start, (_TRIES, 1))  # the first as given; of others, zero may be where a loop is stretched
+    starts[1:, concerned] += np.random.default_rng(0).uniform(-1, 1, (_TRIES - 1, len(concerned)))
+    closed, error = map(np.asarray, _closed_from(system, params, jnp.asarray(starts)))
+    away = np.abs(closed - start)[:, given]
+    best = int(np.argmin(np.where(error <= tolerance, np.max(away, axis=1), np.inf)))
+    if not error[best] <= tolerance:
+        return
+    worst, why = given[int(np.argmax(away[best]))], missed[0][0]
+    message = f"{start[worst]:g} is not met; {dotted(why.loc)}: {why.message}"
+    units = {i: "rad" if system.axes[i].rotational else "m" for i in given}
+    near = " and ".join(f"{names[i]} at {closed[best, i]:.4g} {units[i]}" for i in given)
+    cure = f"It closes with {near}: write that, or give one joint alone a position that it can reach."
+    yield Finding(("initial", names[worst], "position"), float(start[worst]), message, cure)
+
+
+def _missed_couplings(system: System, gaps: list[np.ndarray], tolerance: float) -> Iterator[tuple[Finding, list[int]]]:
+    """One finding per coupling (or screw) whose axes do not stand as it says, and the axes."""
     for coupling, gap in zip(system.couplings, gaps, strict=True):
         if not float(np.max(np.abs(gap))) <= tolerance:
             section, name, _ = coupling.path.split(".")
             unit = "rad" if system.axes[coupling.driven].rotational else "m"
             message = f"cannot be met at t = 0: {float(gap[0]):.3g} {unit} remain"
             cure = "Give one of the coupled joints a position under `initial`, or positions that fit together."
-            yield Finding((section, name), None, message, cure)
+            yield Finding((section, name), None, message, cure), [coupling.driver, coupling.driven]
 
 
-def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Iterator[Finding]:
-    """One finding per loop with a joint that does not close, under the joint that closes the loop."""
+def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Iterator[tuple[Finding, list[int]]]:
+    """One finding per loop with a joint that does not close, under the joint that closes the loop, and its axes."""
     for closing, joint in enumerate(system.joints):
         if closing in system.tree:
             continue
@@ -112,7 +170,20 @@ def _open_loops(system: System, gaps: list[np.ndarray], tolerance: float) -> Ite
             names = ", ".join(system.joints[j].name for j in loop)
             left = " and ".join(f"{most:.3g} {unit}" for unit, most in apart.items() if most > tolerance)
             message = f"the loop of the joints {names} cannot be assembled: a gap of {left} remains"
-            yield Finding(("joints", joint.name), None, message, _CURE)
+            cure = _CURE
+            if -1 not in _held_together(system, joint.child):
+                message += "; no joint holds its bodies to the world"
+                cure = f"If one of these joints is meant to, give it `parent: world`. {_CURE}"
+            its_axes = [i for i, axis in enumerate(system.axes) if axis.joint in loop]
+            yield Finding(("joints", joint.name), None, message, cure), its_axes
+
+
+def _held_together(system: System, body: int) -> set[int]:
+    """The bodies that joints connect to a body, and -1 for the world."""
+    found, ends = {body}, [{joint.parent, joint.child} for joint in system.joints]
+    for _ in ends:
+        found = found.union(*(pair for pair in ends if pair & found))
+    return found
 
 
 def _loop(system: System, closing: int) -> list[int]:
@@ -150,3 +221,20 @@ def _rates_that_clash(system: System, scene: Scene, rates: np.ndarray, tolerance
                 f"{found:.6g} in the compromise"
             )
             yield Finding(loc, None, message, "Give the rate of one joint alone, or rates that fit together.")
+
+
+def _beyond_limits(scene: Scene, positions: np.ndarray) -> Iterator[Finding]:
+    """Joints that start beyond a stop, which would throw them back in the first step."""
+    paths = free_axes({name: joint.kind for name, joint in scene.joints.items()})
+    for (path, name, axis), position in zip(paths, positions.tolist(), strict=True):
+        limits, tolerance = scene.joints[name].along(axis.name).limits, _TOLERANCE[positions.dtype.itemsize]
+        unit, where = "rad" if axis.rotational else "m", ("axes", axis.name) if axis.name else ()
+        for key, beyond in (("lower", -1), ("upper", 1)):
+            limit = getattr(limits, key)
+            if limit is None or beyond * (position - limit) <= tolerance:
+                continue
+            given = path in scene.initial
+            loc: Loc = ("initial", path, "position") if given else ("joints", name, *where, "limits", key)
+            message = f"{path} starts at {position:.6g} {unit}, beyond its {key} limit {limit:g} {unit}"
+            cure = "Change this position" if given else f"Give `{path}` a position under `initial`"
+            yield Finding(loc, position, message, f"{cure}, or move the limit{f' of `{name}`' if given else ''}.")

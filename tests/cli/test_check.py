@@ -12,14 +12,79 @@ def test_a_scene_is_summed_up_in_one_line(tmp_path: Path):
     scene = write(tmp_path, slider_yaml=SLIDER) / "slider.yaml"
     result = run("check", scene)
     assert result.exit_code == 0
-    assert result.stdout == f"{scene}: scene 'slider', 1 body, 1 joint, 1 motor, 4 sensors: ok\n"
+    assert result.stdout == f"{scene}: scene 'slider', 1 body, 1 joint, 1 motor, 4 sensors, step 0.01 s: ok\n"
 
 
 def test_a_study_is_checked_with_its_scene_and_recordings(tmp_path: Path):
     study = study_folder(tmp_path) / "study.yaml"
     result = run("check", study)
     assert result.exit_code == 0
-    assert "study of scene 'slider', 1 unknown parameter, 1 recording with 3 samples: ok" in result.stdout
+    first, second = result.stdout.splitlines()
+    assert first == f"{study}: study of scene 'slider', 1 unknown parameter, 1 recording with 3 samples: ok"
+    assert second == "  run: 0.02 s, 2 steps of 0.01 s"
+    assert result.stderr == ""
+
+
+TURNING = SLIDER.replace("prismatic", "hinge")
+FAST = "t [s],u [V],x [rad]\n" + "".join(f"{0.01 * k:g},1,{1.2 * k % 6.283185:g}\n" for k in range(20))
+DOUBTFUL = {
+    "long step": ({"slider_yaml": SLIDER.replace("step: 0.01", "step: 10")}, "slider.yaml:3: step", "write 0.01."),
+    "long step of the study": ({"study_yaml": STUDY + "  step: 5\n"}, "study.yaml:9: estimator.step", "write 0.005."),
+    "long step, in which it turns far": (
+        {"slider_yaml": TURNING.replace("step: 0.01", "step: 0.2"), "run_csv": FAST},
+        *("slider.yaml:3: step", "write 0.0002."),
+    ),
+    "milliseconds as seconds": (
+        {"run_csv": "t [s],u [V],x [mm]\n0,1,500\n10,1,500.1\n20,1,500.4\n"},
+        *("study.yaml:4: recordings[0].time", "1e+03 steps of 0.01 s from one sample to the next, 10 s"),
+    ),
+    "turns far": (
+        {"slider_yaml": TURNING, "run_csv": FAST},
+        *("study.yaml:4: recordings[0].sensors.scale", "turns 1.2 rad in a step of 0.01 s"),
+    ),
+    "turns fast": (
+        {"slider_yaml": TURNING, "run_csv": FAST.replace("x [rad]", "x [rad/s]").replace(",1,", ",1,200")}
+        | {"study_yaml": STUDY.replace("scale: x", "tacho: x")},
+        *("study.yaml:4: recordings[0].sensors.tacho", "rad in a step of 0.01 s"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DOUBTFUL)
+def test_what_looks_like_a_slip_of_units_is_a_warning(tmp_path: Path, kind: str):
+    changed, where, said = DOUBTFUL[kind]
+    result = run("check", write(study_folder(tmp_path), **changed) / "study.yaml")
+    assert result.exit_code == 0, result.stderr
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"warning: {tmp_path}/{where}: ")
+    assert said in line
+
+
+def test_what_is_usual_is_no_slip(tmp_path: Path):
+    """An encoder that begins anew after a turn, stamps that jump once, and the shipped study."""
+    text = "t [s],u [V],x [rad]\n" + "".join(f"{0.01 * k + (k > 9):g},1,{0.9 * k % 6.283185:g}\n" for k in range(20))
+    folder = write(study_folder(tmp_path), slider_yaml=TURNING, run_csv=text)
+    result = run("check", folder / "study.yaml", ROOT / "demo/furuta_study.yaml")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1] == "  train: 10 s, 4000 steps of 0.0025 s"
+
+
+WRONG_KIND = {
+    "simulate": ("study.yaml", "this is a study, not a scene. Give its scene, slider.yaml, or use `spookax identify "),
+    "view": ("study.yaml", "this is a study, not a scene. Give its scene, slider.yaml, or use `spookax identify "),
+    "identify": ("slider.yaml", "this is a scene, not a study. Give a study, which names it as its `scene`, or use "),
+    "filter": ("slider.yaml", "this is a scene, not a study. Give a study, which names it as its `scene`, or use "),
+}
+
+
+@pytest.mark.parametrize("command", WRONG_KIND)
+def test_a_file_of_the_wrong_kind_is_called_by_its_name(tmp_path: Path, command: str):
+    name, said = WRONG_KIND[command]
+    file = study_folder(tmp_path) / name
+    out = ["--out", tmp_path / "out"] if command in ("identify", "filter") else []
+    (line,) = refused(command, file, *out).splitlines()
+    assert line.startswith(f"{file}:1: {said}")
+    assert not (tmp_path / "out").exists()
 
 
 DAMAGED = {
@@ -68,6 +133,32 @@ def test_a_study_with_a_damaged_recording_is_refused(tmp_path: Path, kind: str):
     assert said in report
 
 
+MISSING = {
+    "time": (STUDY.replace("time: t,", "time: tt,"), "no column 'tt' for the time"),
+    "input": (STUDY.replace("drive: u}", "drive: v}"), "no column 'v' for the input 'drive'"),
+    "sensor": (STUDY.replace("scale: x}", "scale: y}"), "no column 'y' for the sensor 'scale'"),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_a_column_that_is_missing_is_traced_to_the_line_that_names_it(tmp_path: Path, kind: str):
+    text, said = MISSING[kind]
+    text = text.replace("inputs:", "\n     inputs:").replace("sensors:", "\n     sensors:")
+    study = write(study_folder(tmp_path), study_yaml=text) / "study.yaml"
+    line = {"time": 4, "input": 5, "sensor": 6}[kind]
+    assert f"{tmp_path / 'run.csv'}:1: " in (report := refused("check", study))
+    assert f"{said} (named in {study}:{line})" in report
+
+
+def test_two_windows_of_a_damaged_recording_report_it_once(tmp_path: Path):
+    study_folder(tmp_path)
+    entry = STUDY.splitlines()[3]
+    both = "\n".join(entry.replace("}}", f"}}, name: {name}}}") for name in ("first", "second"))
+    write(tmp_path, study_yaml=STUDY.replace(entry, both), run_csv=RECORDINGS["time goes back"][0])
+    (line,) = refused("check", tmp_path / "study.yaml").splitlines()
+    assert "time goes back: 0.005 s after 0.01 s" in line
+
+
 def test_one_report_has_the_problems_of_all_files_of_a_study(tmp_path: Path):
     study_folder(tmp_path)
     write(tmp_path, run_csv=RECORDINGS["text"][0], study_yaml=STUDY.replace("cart.mass", "card.mass"))
@@ -98,6 +189,22 @@ def test_a_loop_that_cannot_be_assembled_is_refused(tmp_path: Path):
     report = refused("check", scene)
     line = next(i for i, row in enumerate(text.splitlines(), 1) if row.startswith("  ground:") and i < 32)
     assert f"{scene}:{line}: joints.ground: the loop of the joints" in report
+    assert "to the world" not in report
+
+
+def test_bodies_that_hang_on_each_other_alone(tmp_path: Path):
+    """Two hinges back and forth, and none to the world; where they fit, `check` says that the bodies float."""
+    body = "{mass: 1, inertia: [1, 1, 1]}"
+    bodies = f"spookax: 1\nbodies:\n  a: {body}\n  b: {body}\n  c: {body}\njoints:\n  c: {{type: hinge, child: c}}\n"
+    joints = "  p: {type: hinge, parent: a, child: b, at: [0, 0, -1]}\n  q: {type: hinge, parent: b, child: a}\n"
+    report = refused("check", write(tmp_path, pair_yaml=bodies + joints) / "pair.yaml")
+    assert f"{tmp_path / 'pair.yaml'}:9: joints.q: the loop of the joints p, q cannot be assembled" in report
+    assert (
+        "no joint holds its bodies to the world. If one of these joints is meant to, give it `parent: world`" in report
+    )
+    fitting = write(tmp_path, pair_yaml=bodies + joints.replace("child: a}", "child: a, at: [0, 0, 1]}")) / "pair.yaml"
+    result = run("check", fitting)
+    assert result.stdout.splitlines()[1:] == ["  no joint holds to the world: a, b"]
 
 
 def test_help_and_checks_do_not_start_jax(tmp_path: Path):

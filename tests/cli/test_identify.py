@@ -12,6 +12,7 @@ from cli.scenes import ROOT, SLIDER, refused, run, study_folder, write
 from report import synthetic
 
 import spookax as sx
+from spookax.scene import FileProblem
 from spookax.study.estimate import Estimate
 from spookax.study.identify import Progress
 
@@ -64,10 +65,13 @@ def test_the_folder_is_written_and_progress_shown(fake: Fake, tmp_path: Path):
     result = run("identify", tmp_path / "study.yaml", "--out", out)
     assert result.exit_code == 0, result.output
     assert calls == [{"study": tmp_path / "study.yaml", "report": True, "resume": None}]
-    lines = [line.split() for line in result.stderr.splitlines()]
-    assert ["phase", "iteration", "cost", "step", "damping", "time"] in lines
-    assert ["stages", "3", "7", "123.5", "2.50e-01", "1.00e-04", "3.2", "s"] in lines
-    assert ["noise", "1", "8", "120", "1.00e-09", "1.00e-05", "4.0", "s"] in lines
+    first, *lines = [line.split() for line in result.stderr.splitlines()]
+    assert first[0] == "compiling;"
+    assert lines == [
+        ["phase", "iteration", "cost", "step", "damping", "time"],
+        ["stages", "3", "7", "123.5", "2.50e-01", "1.00e-04", "3.2", "s"],
+        ["noise", "1", "8", "120", "1.00e-09", "1.00e-05", "4.0", "s"],
+    ]
     names = {"estimate.json", "states.npz", "scene.yaml", "checkpoint.npz", "report.html"}
     assert {file.name for file in out.iterdir()} == names
     assert json.loads((out / "estimate.json").read_text())["status"] == "converged"
@@ -102,6 +106,13 @@ def test_ctrl_c_before_the_first_iterate_leaves_nothing(fake: Fake, tmp_path: Pa
     assert result.exit_code == 130
     assert "nothing was written" in result.stderr
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_refusal_comes_without_the_head_of_a_table(fake: Fake, tmp_path: Path):
+    fake(error=sx.FileError([FileProblem("checkpoint.npz", 0, "", None, "cannot be read", "Run it again.")]))
+    said = refused("identify", tmp_path / "study.yaml", "--out", tmp_path / "out", "--resume").splitlines()
+    assert said[0].startswith("compiling")
+    assert said[1:] == ["checkpoint.npz: cannot be read. Run it again."]
 
 
 def test_resume_goes_on_from_the_folder(fake: Fake, tmp_path: Path):

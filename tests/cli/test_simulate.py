@@ -1,11 +1,12 @@
 """`spookax simulate` and `spookax.load`."""
 
+import re
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from cli.scenes import ROOT, SLIDER, refused, run, write
+from cli.scenes import ROOT, SLIDER, refused, run, study_folder, write
 
 import spookax as sx
 from spookax.cli.inputs import step_means
@@ -163,6 +164,92 @@ def test_rates_that_a_loop_does_not_allow_are_refused(tmp_path: Path):
     text = FOUR_BAR.replace("drive: {position: -1.5707963267948966}", "drive: {position: -1.5707963267948966, rate: 1}")
     with pytest.raises(SceneError, match=r"initial.*rates of its loop do not fit together"):
         sx.load(write(tmp_path, loop_yaml=text) / "loop.yaml")
+
+
+OUT_OF_REACH = {
+    "one": ("{wrist: {position: 0.0}}", "wrist"),
+    "one of two": ("{ground: {position: -3}, drive: {position: -1.57}}", "ground"),
+}
+
+
+@pytest.mark.parametrize("kind", OUT_OF_REACH)
+def test_a_position_that_a_loop_cannot_reach_is_blamed(tmp_path: Path, kind: str):
+    """And what the cure says can be assembled."""
+    initial, blamed = OUT_OF_REACH[kind]
+    text = FOUR_BAR[: FOUR_BAR.index("initial:")] + f"initial: {initial}\n"
+    scene = write(tmp_path, loop_yaml=text) / "loop.yaml"
+    with pytest.raises(SceneError) as caught:
+        sx.load(scene)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.path) == (len(text.splitlines()), f"initial.{blamed}.position")
+    assert "the loop of the joints drive, elbow, wrist, ground cannot be assembled" in problem.message
+    found = re.search(rf"{blamed} at (\S+) rad", problem.cure)
+    assert found
+    write(tmp_path, loop_yaml=text.replace(initial, f"{{{blamed}: {{position: {found[1]}}}}}"))
+    sx.load(scene)
+
+
+def test_a_position_outside_a_loop_is_not_blamed(tmp_path: Path):
+    """All others at zero, where this loop is stretched and does not close."""
+    text = FOUR_BAR[: FOUR_BAR.index("initial:")] + "initial: {apart: {position: 0.3}}\n"
+    text = text.replace("bodies:\n", "bodies:\n  bob: {mass: 1, inertia: [1, 1, 1]}\n")
+    text = text.replace("joints:\n", "joints:\n  apart: {type: hinge, child: bob}\n")
+    with pytest.raises(SceneError, match=r"loop.yaml:\d+: joints\.ground: the loop of the joints drive"):
+        sx.load(write(tmp_path, loop_yaml=text) / "loop.yaml")
+
+
+def test_a_coupling_that_positions_do_not_meet_blames_a_position(tmp_path: Path):
+    rails = "  rail: {type: prismatic, child: cart}\n  ride: {type: prismatic, parent: cart, child: rider}\n"
+    body = "{mass: 1, inertia: [1, 1, 1]}"
+    text = f"spookax: 1\nbodies:\n  cart: {body}\n  rider: {body}\njoints:\n{rails}"
+    text += "couplings:\n  belt: {driver: rail, driven: ride, ratio: 2}\ninitial:\n  ride: {position: 0.5}\n"
+    scene = write(tmp_path, belt_yaml=text) / "belt.yaml"
+    sx.load(scene)
+    write(tmp_path, belt_yaml=text + "  rail: {position: 0.1}\n")
+    with pytest.raises(SceneError, match=r"belt.yaml:\d+: initial\.\w+\.position: .* couplings.belt: cannot be met"):
+        sx.load(scene)
+
+
+def limited(limits: str, initial: str = "") -> str:
+    text = SLIDER.replace("axis: [1, 0, 0]}", f"axis: [1, 0, 0], limits: {limits}}}")
+    assert text != SLIDER
+    return text + initial
+
+
+BEYOND = {
+    "given": ("{upper: 0.5}", "initial:\n  rail: {position: 0.6}\n", 16, "initial.rail.position", "0.6 m", "upper"),
+    "below": ("{lower: 0.5}", "initial:\n  rail: {position: 0.4}\n", 16, "initial.rail.position", "0.4 m", "lower"),
+    "zero": ("{lower: 0.1}", "", 7, "joints.rail.limits.lower", "0 m", "lower limit 0.1 m"),
+    "just": ("{lower: 0.1}", "initial: {rail: {position: 0.099998}}\n", 15, "initial.rail.position", "0.099998", "0.1"),
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+def test_a_start_beyond_a_limit_is_refused(tmp_path: Path, kind: str):
+    limits, initial, line, path, *said = BEYOND[kind]
+    scene = write(tmp_path, slider_yaml=limited(limits, initial)) / "slider.yaml"
+    for command in (["check", scene], ["simulate", scene, "--time", 1]):
+        report = refused(*command)
+        assert report.startswith(f"{scene}:{line}: {path}: rail starts at {said[0]}")
+        assert said[1] in report
+
+
+def test_a_start_at_a_limit_is_none_beyond(tmp_path: Path):
+    """To what assembling a loop leaves."""
+    at = "initial: {rail: {position: 0.0999995}}\n"
+    scene = write(tmp_path, slider_yaml=limited("{lower: 0.1}", at)) / "slider.yaml"
+    sx.load(scene)
+    text = FOUR_BAR.replace("child: rocker, at: [0.4, 0, 0]", "child: rocker, limits: {lower: LOWER}, at: [0.4, 0, 0]")
+    text = text[: text.index("  elbow: {position")]  # of four positions the crank's alone is given
+    sx.load(write(tmp_path, loop_yaml=text.replace("LOWER", "-1.9151557")) / "loop.yaml")
+    with pytest.raises(SceneError, match=r"joints.ground.limits.lower: ground starts at -1.91516 rad"):
+        sx.load(write(tmp_path, loop_yaml=text.replace("LOWER", "-1.91515")) / "loop.yaml")
+
+
+def test_states_that_a_study_reads_need_no_start_within_the_limits(tmp_path: Path):
+    study_folder(tmp_path)
+    write(tmp_path, slider_yaml=limited("{lower: 0.1}"))
+    assert run("check", tmp_path / "study.yaml").exit_code == 0
 
 
 def test_rows_without_a_class_are_refused(tmp_path: Path):

@@ -345,9 +345,13 @@ def test_what_cannot_be_read_at_all(model, words, tmp_path):
         import_mjcf(write(tmp_path, model), allow_missing=True)
 
 
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        import_mjcf(tmp_path / "none.xml")
+def test_a_file_that_cannot_be_read(tmp_path):
+    near = write(tmp_path, text("furuta"))
+    missing = near.with_name(f"_{near.name}")
+    for file, words in ((missing, f"no such file. Did you mean {near}?"), (tmp_path, "cannot be read: ")):
+        with pytest.raises(MjcfError) as refused:
+            import_mjcf(file)
+        assert str(refused.value).startswith(f"{file}: {words}")
 
 
 def test_without_mujoco_the_extra_is_named(tmp_path):

@@ -125,7 +125,7 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
     ("text", "line", "path", "message", "cure"),
     [
         ("spookax: 1\n", 1, "bodies", "is missing", "Add `bodies: ...`"),
-        ("spookax: 1\nbodies: {}\n", 2, "bodies", "has too few entries", "Write as many"),
+        ("spookax: 1\nbodies: {}\n", 2, "bodies", "must have at least 1 entry, got none", "Write as many"),
         (BODY.replace("1\n", "2\n", 1), 1, "spookax", "must be 1, got 2", "Write 1."),
         (BODY.replace("1\n", "true\n", 1), 1, "spookax", "must be 1, got true", "`spookax: 1`"),
         (
@@ -295,8 +295,20 @@ DC = JOINTS + "motors:\n  m:\n    type: dc\n    joint: h\n"
             KINDS + "  j: {type: generic, child: a, locked: [x, y, z, rx, ry, rz], axes: {q: {}}}\n",
             *(6, "joints.j.axes.q", "no such axis", "None is defined"),
         ),
-        (KINDS + "  j: {type: generic, child: a, locked: [w]}\n", 6, "joints.j.locked[0]", "'w'", "x"),
+        (KINDS + "  j: {type: generic, child: a, locked: [w]}\n", 6, "joints.j.locked[0]", "'x', 'y'", "one of these"),
         (KINDS + "  j: {type: hinge, child: a, locked: [x]}\n", 6, "joints.j.locked", "no `locked`", "generic"),
+        (
+            BODY + "joints:\n  j: {type: hinge, child: a, at: [0, -0.4]}\n",
+            *(6, "joints.j.at", "must have 3 entries, got [0, -0.4]", "Write as many (joint point in the parent's"),
+        ),
+        (
+            BODY + "joints:\n  j: {type: hinge, child: a, axis: [0, 0, 1, 0]}\n",
+            *(6, "joints.j.axis", "must have 3 entries, got [0, 0, 1, 0]", "three numbers"),
+        ),
+        (
+            BODY + "joints:\n  j: {type: xyz, child: a}\n",
+            *(6, "joints.j.type", "must be 'hinge', 'prismatic', ", "Write one of these."),
+        ),
         (JOINTS + "rows:\n  r: {ratio: 2}\n", 9, "rows.r.type", "is missing", "registered name"),
     ],
 )
@@ -305,6 +317,35 @@ def test_what_a_scene_cannot_be_is_refused_with_a_sentence(tmp_path, text, line,
     assert (problem.line, problem.path) == (line, path)
     assert message in problem.message
     assert cure in problem.cure
+
+
+@pytest.mark.parametrize(
+    ("section", "other", "ours"),
+    [
+        ("joints", "revolute", "hinge"),
+        ("joints", "Pin", "hinge"),
+        ("joints", "continuous", "hinge"),
+        ("joints", "slider", "prismatic"),
+        ("joints", "spherical", "ball"),
+        ("joints", "weld", "fixed"),
+        ("joints", "cardan", "universal"),
+        ("joints", "helical", "screw"),
+        ("joints", "rope", "line"),
+        ("joints", "floating", "generic"),
+        ("joints", "wheel", "rolling_disc"),
+        ("joints", "prismatik", "prismatic"),
+        ("motors", "effort", "torque"),
+        ("motors", "servo", "position"),
+        ("sensors", "encoder", "joint_position"),
+        ("sensors", "tachometer", "joint_rate"),
+    ],
+)
+def test_what_others_call_a_type_is_known(tmp_path, section, other, ours):
+    text = JOINTS.replace("type: hinge", f"type: {other}") if section == "joints" else JOINTS
+    more = "" if section == "joints" else f"{section}:\n  m: {{type: {other}, joint: h}}\n"
+    problem = one_problem(tmp_path, text + more)
+    assert problem.path in ("joints.h.type", f"{section}.m.type")
+    assert problem.cure.startswith(f"Did you mean `{ours}`?")
 
 
 def test_all_problems_are_in_one_report_in_the_order_of_the_file(tmp_path):

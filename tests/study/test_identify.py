@@ -5,6 +5,7 @@ All studies have the same mechanism, number of steps and unknowns where they can
 
 import functools
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import yaml
 import spookax as sx
 from spookax.models import BodyState
 from spookax.scene import Scene
-from spookax.study.setup import set_up
+from spookax.study import solve
+from spookax.study.setup import Setup, set_up
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -203,13 +205,24 @@ def test_a_determined_study_has_no_gauge(whole):
     assert_near(whole)
 
 
-def test_interrupted_and_resumed(tmp_path, whole):
+@pytest.fixture
+def usual_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("usual_ctrl_c")
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_interrupted_and_resumed(tmp_path, whole, by_signal):
     path, lines = one_swing(tmp_path), []
 
     def report(line: sx.Progress) -> None:
         lines.append(line)
         if line.iteration == 2:
-            raise KeyboardInterrupt
+            if not by_signal:
+                raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     stopped = sx.identify(path, report=report)
     assert stopped.status == "interrupted"
@@ -340,6 +353,37 @@ def test_joint_objective_moves_by_the_slope_of_its_density(tmp_path, whole):
     assert np.max(np.abs(shift)) > 0.1
     np.testing.assert_allclose(shift, expected, atol=0.02)
     assert found.content["cost"] > whole.content["cost"]
+
+
+@pytest.mark.usefixtures("usual_ctrl_c")
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path, whole):
+    lines = []
+
+    def report(line: sx.Progress) -> None:
+        lines.append(line)
+        if line.iteration == 2:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sx.identify(one_swing(tmp_path), report=report)
+    assert [line.iteration for line in lines] == [0, 1, 2]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("usual_ctrl_c")
+def test_ctrl_c_while_it_compiles_begins_no_further_program(tmp_path, monkeypatch):
+    begun = []
+
+    def preparations(*_: Any) -> list[Any]:
+        signal.raise_signal(signal.SIGINT)
+        return [lambda: begun.append("program")]
+
+    monkeypatch.setattr(solve, "preparations", preparations)
+    monkeypatch.setattr(Setup, "start", lambda *_: begun.append("start"))
+    with pytest.raises(KeyboardInterrupt):
+        sx.identify(one_swing(tmp_path))
+    assert begun == []
 
 
 @pytest.mark.slow

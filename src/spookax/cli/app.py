@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from .errors import BAD_INPUT, FAILED, INTERRUPTED, refusals, refuse
+from .._interruption import stoppable
+from .errors import BAD_INPUT, FAILED, INTERRUPTED, refusals, refuse, warn
 
 app = typer.Typer(
     name="spookax",
@@ -23,8 +24,8 @@ def check(
 ) -> None:
     """Report everything that is wrong with scene and study files.
 
-    A study is checked with its scene and its recordings; closed loops are assembled. The exit status is 2 if
-    anything is wrong.
+    A study is checked with its scene and its recordings; closed loops are assembled. What looks like a slip of
+    units is a warning. The exit status is 2 if anything is wrong.
 
     \b
     Example:
@@ -36,7 +37,11 @@ def check(
     for file in files:
         try:
             with refusals():
-                typer.echo(f"{check_file(file)}: ok")
+                checked = check_file(file)
+                typer.echo(f"{checked.summary}: ok")
+                for line in checked.lines:
+                    typer.echo(f"  {line}")
+                warn(checked.doubts)
         except typer.Exit as end:
             if end.exit_code != BAD_INPUT:
                 raise
@@ -122,17 +127,18 @@ def identify(
     """Identify the unknown parameters of a study.
 
     Writes estimate.json, the states, the identified scene and report.html into a folder. Ctrl-C keeps the
-    last iterate, from which --resume goes on. The exit status is 0 if the identification converged, 1 if it
-    ended otherwise (the folder is written all the same), 2 if a file is wrong and 130 after Ctrl-C.
+    last iterate, from which --resume goes on; pressed again, it ends at once and keeps nothing. The exit
+    status is 0 if the identification converged, 1 if it ended otherwise (the folder is written all the
+    same), 2 if a file is wrong and 130 after Ctrl-C.
 
     \b
     Example:
       spookax identify demo/furuta_study.yaml --out out/furuta
     """
     with refusals():
-        from .check import check_file
+        from .check import check_study
 
-        check_file(study)
+        warn(check_study(study).doubts)
         out.mkdir(parents=True, exist_ok=True)
 
         from ..loading import enable_x64
@@ -141,10 +147,11 @@ def identify(
         from .progress import result_text, say_end, shown
 
         enable_x64()
-        with shown(quiet) as report:
-            estimate = run(study, report=report, resume=out if resume else None)
-        estimate.save(out)
-        page = write_report(out, estimate.to_json(), estimate.states)
+        with stoppable():
+            with shown(quiet) as report:
+                estimate = run(study, report=report, resume=out if resume else None)
+            estimate.save(out)
+            page = write_report(out, estimate.to_json(), estimate.states)
         typer.echo(result_text(estimate))
         typer.echo(f"wrote {out}; the report is {page}")
         say_end(estimate)
@@ -203,9 +210,9 @@ def smooth(
 
 def _track(study: Path, out: Path, estimate: Path | None, quiet: bool, *, smooth: bool) -> None:
     with refusals():
-        from .check import check_file
+        from .check import check_study
 
-        check_file(study)
+        warn(check_study(study).doubts)
         out.mkdir(parents=True, exist_ok=True)
 
         from ..loading import enable_x64
@@ -255,10 +262,10 @@ def view(
         elif run is not None:
             raise typer.BadParameter("only the folder of an estimate has runs", param_hint="--run")
         elif has_loops(scene):
-            from ..loading import enable_x64, load
+            from ..loading import assemble, enable_x64
 
             enable_x64()
-            motion = load(what)[2]
+            motion = assemble(what)
         else:
             motion = None
         drawn = draw(scene, motion)

@@ -1,44 +1,68 @@
 """`spookax check`: everything that can be known to be wrong before anything is computed."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..scene import FileError, Scene, SceneError, read_scene
+from ..scene import FileError, FileProblem, Scene, SceneError, read_scene
 from ..scene.located import load_located
+from ..scene.read import is_study
 from ..study.check import check_against_scene, sensor_dimensions
+from ..study.doubts import recording_doubts, step_doubts
 from ..study.read import read_study
-from ..study.recording import read_recordings
+from ..study.recording import Recording, read_recordings
 
 
-def check_file(path: Path) -> str:
+@dataclass(frozen=True)
+class Checked:
+    """A file in which nothing is wrong: one line that says what it holds, further ones, and what looks like a slip."""
+
+    summary: str
+    lines: list[str]
+    doubts: list[FileProblem]
+
+
+def check_file(path: Path) -> Checked:
     """Check a scene, or a study with its scene and its recordings.
-
-    **Returns:** one line that says what the file holds.
 
     **Raises:** `FileError` with everything that is wrong, also with the scene and the recordings of a study.
     """
-    data = load_located(path).data
-    if "recordings" in data or "parameters" in data:
-        return _check_study(path)
-    return f"{path}: scene '{data.get('name', 'scene')}', {_contents(check_scene(path))}"
+    located = load_located(path)
+    if is_study(located.data):
+        return check_study(path)
+    scene = _check_scene(path)
+    summary = f"{path}: scene '{scene.name}', {_contents(scene)}, step {scene.step:g} s"
+    adrift = _connected(scene)[1]
+    lines = [f"no joint holds to the world: {', '.join(adrift)}"] if adrift else []
+    return Checked(summary, lines, list(step_doubts(scene.step, located)))
 
 
-def check_scene(path: Path) -> Scene:
-    """Read a scene; if it has closed loops, assemble them.
+def _check_scene(path: Path) -> Scene:
+    """Read a scene; if it has closed loops, assemble them; if it has limits, see whether it starts within.
 
     **Raises:** `SceneError`.
     """
     scene = read_scene(path)
-    if has_loops(scene):
-        from ..loading import enable_x64, load  # computing starts JAX, which only loops need
+    if has_loops(scene) or (_has_limits(scene) and not scene.rows):
+        from ..loading import enable_x64, load  # computing starts JAX, which only these need
 
         enable_x64()
         load(path)
     return scene
 
 
+def _has_limits(scene: Scene) -> bool:
+    along = [joint.along(axis.name).limits for joint in scene.joints.values() for axis in joint.kind.axes]
+    return any(limit is not None for limits in along for limit in (limits.lower, limits.upper))
+
+
 def has_loops(scene: Scene) -> bool:
     """Whether joints close a loop of bodies."""
-    group = {name: name for name in ("world", *scene.bodies)}
+    return _connected(scene)[0]
+
+
+def _connected(scene: Scene) -> tuple[bool, list[str]]:
+    """Whether joints close a loop of bodies, and the bodies that no joints hold to the world."""
+    group, loops = {name: name for name in ("world", *scene.bodies)}, False
 
     def root(name: str) -> str:
         while group[name] != name:
@@ -47,18 +71,26 @@ def has_loops(scene: Scene) -> bool:
 
     for joint in scene.joints.values():
         parent, child = root(joint.parent), root(joint.child)
-        if parent == child:
-            return True
+        loops = loops or parent == child
         group[parent] = child
-    return False
+    return loops, [name for name in scene.bodies if root(name) != root("world")]
 
 
-def _check_study(path: Path) -> str:
+def check_study(path: Path) -> Checked:
+    """Check a study with its scene and its recordings.
+
+    **Raises:** `FileError` with everything that is wrong, also if the file is no study.
+    """
     study = read_study(path)
     refused: list[FileError] = []
     scene = None
     try:
-        scene = check_scene(study.scene_path)
+        scene = read_scene(study.scene_path)
+        if has_loops(scene):
+            from ..loading import assemble, enable_x64
+
+            enable_x64()
+            assemble(study.scene_path)
     except SceneError as error:
         refused.append(error)
     dimensions = None
@@ -76,9 +108,20 @@ def _check_study(path: Path) -> str:
     if refused:
         raise FileError(problem for error in refused for problem in error.problems)
     assert scene is not None
+    step, located, where = study.estimator.step, study.located, ("estimator", "step")
+    if step is None:
+        step, located, where = scene.step, load_located(study.scene_path), ("step",)
+    # what turns far in too long a step has no cause of its own
+    doubts = list(step_doubts(step, located, where)) or list(recording_doubts(study, scene, step, recordings))
     samples = sum(recording.time.size for recording in recordings)
     runs, unknown = _count(len(recordings), "recording"), _count(len(study.parameters), "unknown parameter")
-    return f"{path}: study of scene '{scene.name}', {unknown}, {runs} with {samples} samples"
+    summary = f"{path}: study of scene '{scene.name}', {unknown}, {runs} with {samples} samples"
+    return Checked(summary, [_duration(recording, step) for recording in recordings], doubts)
+
+
+def _duration(recording: Recording, step: float) -> str:
+    duration = float(recording.time[-1] - recording.time[0])
+    return f"{recording.name}: {duration:g} s, {_count(round(duration / step), 'step')} of {step:g} s"
 
 
 def _contents(scene: Scene) -> str:

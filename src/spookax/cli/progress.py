@@ -1,5 +1,6 @@
 """Progress of an identification on the terminal, and its result in a few lines."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,9 +34,12 @@ def shown(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
         return
     with _bar() as bar:
         task = bar.add_task("reading and compiling")
-        bar.console.print(_HEAD)
+        bar.console.print("compiling; the first iteration comes when that is done, often after a minute ...")
+        lines = itertools.count()
 
         def report(line: Progress) -> None:
+            if next(lines) == 0:
+                bar.console.print(_HEAD)
             bar.console.print(progress_line(line), markup=False)
             bar.update(task, description=line.phase)
 

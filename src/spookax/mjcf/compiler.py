@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from spookax.mjcf.missing import Report
+from spookax.scene.explain import nearest_file
 
 
 def mujoco_module(report: Report) -> ModuleType:
@@ -25,9 +26,14 @@ def mujoco_module(report: Report) -> ModuleType:
 def compiled(mujoco: ModuleType, file: str | os.PathLike[str], report: Report) -> Any:
     """The `mujoco.MjModel` of an MJCF or URDF file.
 
-    **Raises:** `OSError` if there is no such file, `MjcfError` with MuJoCo's own words if it does not compile.
+    **Raises:** `MjcfError` if the file cannot be read, and with MuJoCo's own words if it does not compile.
     """
-    Path(file).read_bytes()  # a missing file is reported like any other
+    try:
+        Path(file).read_bytes()
+    except FileNotFoundError:
+        raise report.refuse("", "no such file", nearest_file(Path(file))) from None
+    except OSError as failed:
+        raise report.refuse("", f"cannot be read: {failed.strerror}", "Give a file that can be opened.") from None
     try:
         return mujoco.MjModel.from_xml_path(os.fspath(file))
     except (ValueError, mujoco.FatalError) as failed:

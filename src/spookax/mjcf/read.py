@@ -35,8 +35,7 @@ def import_mjcf(file: str | os.PathLike[str], allow_missing: bool = False) -> Im
     **Returns:** the scene, whose joint positions are MuJoCo's `qpos` [rad or m], and what is missing from it.
 
     **Raises:** `MjcfError` with one problem for each thing of the file that a scene cannot say, unless allowed; also
-    if MuJoCo is not installed or does not compile the file, or if nothing in it moves. `OSError` if the file cannot be
-    read.
+    if MuJoCo is not installed, the file cannot be read or does not compile, or if nothing in it moves.
     """
     report = Report(file)
     mujoco = mujoco_module(report)

@@ -38,7 +38,7 @@ def update_mjcf(
     **Returns:** the numbers of the scene that are not in the new file; empty unless allowed.
 
     **Raises:** `MjcfError` with one problem for each number that does not arrive, unless allowed; also for what
-    `import_mjcf` raises for whatever is allowed. `OSError` if a file cannot be read or written.
+    `import_mjcf` raises for whatever is allowed. `OSError` if the file cannot be written.
     """
     report = Report(original)
     mujoco = mujoco_module(report)

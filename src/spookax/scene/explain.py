@@ -8,7 +8,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,37 @@ def refuse(found: Iterable[Finding]) -> None:
         raise PydanticCustomError("findings", "{text}", {"text": text, "findings": found})
 
 
+# what others call it -> what it is called here
+_SYNONYMS = {
+    **dict.fromkeys(("revolute", "continuous", "rotational", "rotary", "pin", "pivot"), "hinge"),
+    **dict.fromkeys(("slider", "slide", "linear", "translational", "sliding"), "prismatic"),
+    **dict.fromkeys(("spherical", "socket"), "ball"),
+    **dict.fromkeys(("weld", "welded", "rigid"), "fixed"),
+    **dict.fromkeys(("cardan", "hooke"), "universal"),
+    **dict.fromkeys(("helical", "leadscrew"), "screw"),
+    **dict.fromkeys(("rope", "cable", "tendon"), "line"),
+    **dict.fromkeys(("free", "floating", "6dof"), "generic"),
+    **dict.fromkeys(("wheel", "disc", "disk"), "rolling_disc"),
+    **dict.fromkeys(("effort", "force"), "torque"),
+    **dict.fromkeys(("voltage", "dc_motor"), "dc"),
+    "servo": "position",
+    **dict.fromkeys(("encoder", "angle"), "joint_position"),
+    **dict.fromkeys(("tachometer", "tacho"), "joint_rate"),
+    **dict.fromkeys(("cube", "cuboid"), "box"),
+}
+
+
+def _meant(word: object, known: Iterable[str]) -> str:
+    """A question that names the known word of the same meaning or, if there is none, the most similar; or nothing."""
+    known, synonym = list(known), _SYNONYMS.get(str(word).lower())
+    near = [synonym] if synonym in known else difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
+    return f"Did you mean `{near[0]}`?" if near else ""
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """Sentences that name the nearest known word, if any is near, and the known ones."""
     known = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    meant = f"Did you mean `{near[0]}`? " if near else ""
+    meant = f"{question} " if (question := _meant(name, known)) else ""
     listed = ", ".join(f"`{word}`" for word in known[:24]) + (", ..." if len(known) > 24 else "")
     return meant + (f"Known here: {listed}." if known else "None is defined.")
 
@@ -141,6 +167,14 @@ class _Place:
         found = re.search(r"\[([^\]]*)\]", self.description)
         return f" {found[1]}" if found else ""
 
+    def size(self, context: Mapping[str, Any]) -> str:
+        """How many entries the list, or that of which this is a missing entry, must have."""
+        fixed = [kind for kind in (*self.types, *self.around) if typing.get_origin(kind) is tuple]
+        counts = [len(args) for kind in fixed if Ellipsis not in (args := typing.get_args(kind))]
+        bounds = [f"{word} {context[key]}" for key, word in _BOUNDS.items() if key in context]
+        number = str(counts[0]) if counts else bounds[0]
+        return f"{number} {'entry' if number.endswith(' 1') else 'entries'}"
+
     def cure(self, otherwise: str) -> str:
         given = [item.text for item in (self.info.metadata if self.info else []) if isinstance(item, Cure)]
         return given[0] if given else otherwise
@@ -218,9 +252,10 @@ _SENTENCES = {
     "model_attributes_type": ("must be a mapping, got {value}", _LINES),
     "list_type": ("must be a list, got {value}", "Write it in brackets{meaning}."),
     "tuple_type": ("must be a list, got {value}", "Write it in brackets{meaning}."),
-    "too_long": ("has {actual_length} entries", "Write as many as the format asks for{meaning}."),
-    "too_short": ("has too few entries", "Write as many as the format asks for{meaning}."),
+    "too_long": ("must have {size}, got {given}", "Write as many{meaning}."),
+    "too_short": ("must have {size}, got {given}", "Write as many{meaning}."),
 }
+_BOUNDS = {"min_length": "at least", "max_length": "at most"}
 _RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
@@ -240,13 +275,16 @@ def _explain(error: ErrorDetails, place: _Place) -> list[Finding]:
             return [Finding((*loc, "type"), tag, f"unknown type {shown(tag)}", nearest(tag, place.tags()))]
         case "literal_error":
             words = re.findall(r"'([^']*)'", context["expected"])
-            near = difflib.get_close_matches(str(value), words, n=1, cutoff=0.5)
-            cure = f"Did you mean `{near[0]}`?" if near else f"Write {context['expected']}."
+            written = "one of these" if len(words) > 1 else context["expected"]
+            cure = _meant(value, words) or f"Write {written}."
             return [Finding(loc, value, f"must be {context['expected']}, got {shown(value)}", cure)]
         case "string_pattern_mismatch" if error["loc"][-1] == "[key]":
             return [Finding(loc, value, "this name is not allowed", _NAME)]
         case "missing" if isinstance(loc[-1], int):  # a list that is too short
-            kind, loc, value = "too_short", loc[:-1], None
+            kind, loc = "too_short", loc[:-1]
+        case "string_type" if value is None:
+            cure = 'Write a word. # begins a comment: write what begins with it in quotes, such as "#ff0000".'
+            return [Finding(loc, value, "must be text, got nothing", cure)]
         case "missing":
             value = None
     otherwise = re.sub(r"^Value error, ", "", error["msg"])
@@ -257,6 +295,8 @@ def _explain(error: ErrorDetails, place: _Place) -> list[Finding]:
         "unit": place.unit,
         "meaning": place.meaning,
         "key": loc[-1] if loc else "",
+        "size": place.size(context) if kind in ("too_short", "too_long") else "",
+        "given": shown(value) if value else "none",
         "text": otherwise[:1].lower() + otherwise[1:],
     }
     cure = cure.format(**words)

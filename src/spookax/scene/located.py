@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,5 +233,10 @@ def _explain_yaml(broken: yaml.MarkedYAMLError, text: str) -> tuple[int, str, st
         return line, "the file holds more than one YAML document", "Delete `---` and what follows it."
     if "undefined alias" in problem:
         return line, problem, "Define it before, with &name, or write the value out."
+    first = broken.context_mark.line if broken.context_mark else line - 1
+    for there, content in enumerate(text.splitlines()[first:line], first + 1):
+        if colour := re.search(r"\s(#[0-9a-fA-F]{6})\b", content):
+            cure = f'# begins a comment, also inside brackets: write "{colour[1]}" in quotes.'
+            return there, f"broken YAML: {problem}{began}", cure
     cure = "Look for a missing colon, quote or bracket, or a wrong indentation, here or just above."
     return line, f"broken YAML: {problem}{began}", cure

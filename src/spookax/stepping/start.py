@@ -98,6 +98,19 @@ def assembly_error(system: System, params: Params, state: State) -> Float[Array,
     return jnp.max(jnp.abs(found.gap), initial=0.0)
 
 
+def closed_from(system: System, params: Params, joints: Mapping[str, Any]) -> tuple[Float[Array, " axes"], Array]:
+    """Positions of the axes where loops and couplings close, sought from given ones without holding to them; and the
+    largest violation that remains [m or rad].
+    """
+    position = _read(system, joints, {})[2]
+    prepared = prepare(system, params)
+    near = jnp.stack([position[name] for name in system.axis_names()])
+    r, e = _forward_kinematics(system, prepared, position)
+    r, e, near = _close(system, prepared, r, e, near, jnp.zeros(0, dtype=r.dtype), ())
+    state = _state(system, r, e, jnp.zeros((system.num_bodies, 6), dtype=r.dtype), near)
+    return near, assembly_error(system, params, state)
+
+
 def project(system: System, prepared: Prepared, state: State) -> State:
     """The nearest state (mass metric, to first order) on every joint: a Newton step and the velocity projection.
 

@@ -32,15 +32,18 @@ class Picker:
         self.names = [u.split_header(cell) for cell in table.header]
         self.read: dict[int, Values] = {}
 
-    def __call__(self, column: Column, use: str, allowed: Sequence[str]) -> Picked:
-        """The column in SI units; its numbers are NaN where there is a problem, which is in the report."""
+    def __call__(self, column: Column, use: str, allowed: Sequence[str], named: str = "") -> Picked:
+        """The column in SI units; its numbers are NaN where there is a problem, which is in the report.
+
+        `use`: what for, in words; `named`: where, if the reader may have to look there.
+        """
         found = [index for index, (name, _) in enumerate(self.names) if name == column.column]
         line = self.table.header_line
         if len(found) != 1:
             known = [name for name, _ in self.names]
             count = f"{len(found)} columns" if found else "no column"
             cure = "Give each column its own name." if found else nearest(column.column, known)
-            self.report.add(f"{count} '{column.column}' for {use}", cure, line=line, column=column.column)
+            self.report.add(f"{count} '{column.column}' for {use}{named}", cure, line=line, column=column.column)
             return Picked(np.full(len(self.table.columns[0]), np.nan), "", column.column)
         (index,) = found
         label = self.table.label(index)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._interruption import stoppable
 from .._results import ESTIMATE_RESULTS
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
@@ -44,10 +45,11 @@ def identify(
     - `resume`: the folder (or `checkpoint.npz`) of an earlier estimate of the same study to go on from.
     - `recordings`, `scene`: instead of the files that the study names.
 
-    **Returns:** an `Estimate`; a failure is a status with its explanation, not an exception. A KeyboardInterrupt
-    ends the iteration and gives the last iterate.
+    **Returns:** an `Estimate`; a failure is a status with its explanation, not an exception. Ctrl-C ends it after the
+    iteration and gives the last iterate, as a KeyboardInterrupt from `report` does.
 
-    **Raises:** `FileError` for files that cannot be read; `RuntimeError` without 64-bit floats.
+    **Raises:** `FileError` for files that cannot be read; `RuntimeError` without 64-bit floats; `KeyboardInterrupt`
+    where Ctrl-C leaves no iterate to keep, or is pressed again.
     """
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise RuntimeError("identification needs float64: call spookax.enable_x64() first")
@@ -57,9 +59,10 @@ def identify(
     check_against_scene(study, study.located, scene)
     if recordings is None:
         recordings = read_recordings(study, sensor_dimensions(scene))
-    solver = Solver(study, set_up(study, scene, recordings), report)
-    solver.run(None if resume is None else Path(resume))
-    return _estimate(solver)
+    with stoppable() as stop:
+        solver = Solver(study, set_up(study, scene, recordings), report, stop)
+        solver.run(None if resume is None else Path(resume))
+        return _estimate(solver)
 
 
 def _estimate(solver: Solver) -> Estimate:

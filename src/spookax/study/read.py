@@ -8,6 +8,7 @@ from typing import Any
 from spookax import datasets
 from spookax.scene.explain import Finding, nearest
 from spookax.scene.located import FileError, load_located, validate
+from spookax.scene.read import is_scene
 from spookax.study.model import Study, recording_path
 from spookax.study.rules import DATASET_FILE, study_rules
 
@@ -24,6 +25,9 @@ def read_study(path: str | os.PathLike[str], *, locate: bool = True) -> Study:
     **Raises:** `StudyError` with every problem of the file: YAML, keys, values, files that are not there.
     """
     located = load_located(path, error=StudyError)
+    if is_scene(located.data):
+        cure = f"Give a study, which names it as its `scene`, or use `spookax simulate {path}`."
+        raise StudyError([located.problem(Finding((), None, "this is a scene, not a study", cure))])
 
     def also(data: Any) -> Iterator[Finding]:
         yield from study_rules(data)

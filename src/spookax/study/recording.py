@@ -1,7 +1,7 @@
 """Recordings: sampled inputs and sensor readings of one run, in SI units, with missing samples as NaN."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,13 +52,18 @@ def read_recordings(study: Study, dimensions: Dimensions | None = None) -> list[
     """
     recordings: list[Recording] = []
     refused: list[RecordingError] = []
-    for spec in study.recordings:
+    for index, spec in enumerate(study.recordings):
+
+        def named(*key: str, index: int = index) -> str:
+            line = study.located.line_of(("recordings", index, *key))
+            return f" (named in {study.located.file}:{line})" if line else ""
+
         try:
-            recordings.append(read_recording(study.recording_path(spec), spec, dimensions))
+            recordings.append(read_recording(study.recording_path(spec), spec, dimensions, named))
         except RecordingError as error:
             refused.append(error)
-    if refused:
-        raise RecordingError(problem for error in refused for problem in error.problems)
+    if refused:  # two windows of a file have the same problems
+        raise RecordingError(dict.fromkeys(problem for error in refused for problem in error.problems))
     first: dict[str, Recording] = {}
     for recording in recordings:
         report = Report(str(recording.path))
@@ -73,7 +78,10 @@ def read_recordings(study: Study, dimensions: Dimensions | None = None) -> list[
 
 
 def read_recording(
-    path: str | os.PathLike[str], spec: RecordingSpec, dimensions: Dimensions | None = None
+    path: str | os.PathLike[str],
+    spec: RecordingSpec,
+    dimensions: Dimensions | None = None,
+    named: Callable[..., str] = lambda *_: "",
 ) -> Recording:
     """Reads the columns that `spec` names from a CSV, NPZ or Parquet file.
 
@@ -83,6 +91,7 @@ def read_recording(
     - `spec`: its entry in the study file.
     - `dimensions`: what each sensor reads, from `sensor_dimensions(scene)`; without it a sensor may read
         angles, lengths and their rates.
+    - `named`: where `spec` names a column, as text for messages, by the keys that lead to it.
 
     **Returns:** the samples from `spec.start` to `spec.stop`. An empty cell (NaN in NPZ and Parquet) is a
     missing sample of a sensor; in an input it holds the value before.
@@ -92,8 +101,11 @@ def read_recording(
     report = Report(os.fspath(path))
     table = read_table(path, report)
     pick = Picker(table, report)
-    time = pick(spec.time, "the time", (u.TIME,))
-    inputs = {motor: pick(column, f"the input '{motor}'", _OF_INPUTS) for motor, column in spec.inputs.items()}
+    time = pick(spec.time, "the time", (u.TIME,), named("time"))
+    inputs = {
+        motor: pick(column, f"the input '{motor}'", _OF_INPUTS, named("inputs", motor))
+        for motor, column in spec.inputs.items()
+    }
     sensors: dict[str, list[Picked]] = {}
     for sensor, columns in spec.sensors.items():
         expected = (dimensions or {}).get(sensor)
@@ -102,7 +114,7 @@ def read_recording(
             message = f"the sensor '{sensor}' reads {len(allowed)} numbers, the study names {len(columns)} columns"
             report.add(message, "List one column for each number.")
         sensors[sensor] = [
-            pick(column, f"the sensor '{sensor}'", dimension)
+            pick(column, f"the sensor '{sensor}'", dimension, named("sensors", sensor))
             for column, dimension in zip(columns, allowed, strict=False)
         ]
     _check_time(time, table, report)
@@ -131,9 +143,10 @@ def _check_time(time: Picked, table: Table, report: Report) -> None:
     """Each stamp is later than the one before."""
     stamped = np.flatnonzero(np.isfinite(time.values))
     step = np.diff(time.values[stamped])
+    sort = "Repair a stray stamp, sort the samples by time, or cut the file where the clock was set."
     for wrong, verb, cure in (
         (step == 0, "repeats", "Delete the samples that stand for the same time."),
-        (step < 0, "goes back", "Sort the samples by time, or cut the file where the clock was set."),
+        (step < 0, "goes back", sort),
     ):
         if wrong.any():
             before, rows = stamped[:-1][wrong], stamped[1:][wrong]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._interruption import Stop
 from .._results import ESTIMATE_RESULTS
 from .._threads import concurrently
 from ..estimation import Settings, Stage
@@ -41,8 +42,8 @@ class Progress(estimation.Progress):
 class Solver:
     """One identification. Afterwards `fit`, `lines` and the others hold what came of it."""
 
-    def __init__(self, study: Study, setup: Setup, report: Callable[[Progress], None] | None):
-        self.study, self.setup, self.report = study, setup, report
+    def __init__(self, study: Study, setup: Setup, report: Callable[[Progress], None] | None, stop: Stop):
+        self.study, self.setup, self.report, self.stop = study, setup, report, stop
         self.phase = "stages"
         self.began = time.perf_counter()
         self.lines: list[Progress] = []
@@ -53,7 +54,8 @@ class Solver:
         self.half_step: dict[str, Any] | None = None
 
     def run(self, resume: Path | None) -> None:
-        """Estimate; an interruption (KeyboardInterrupt) leaves the last iterate."""
+        """Estimate; an interruption (KeyboardInterrupt) leaves the last iterate, but a second Ctrl-C gets through."""
+        self.stop.check()
         estimator = self._estimator(self.setup)
         if resume is None:
             self.stage, start = 0, self._start(estimator)
@@ -67,6 +69,8 @@ class Solver:
             if self.study.estimator.check_half_step and self.fit.result == ESTIMATE_RESULTS.successful:
                 self._check_half_step()
         except KeyboardInterrupt:
+            if self.stop.at_once:
+                raise
             self.interrupted = True
             if self.fit is None:
                 self.fit = self._snapshot(estimator)
@@ -81,7 +85,11 @@ class Solver:
             return setup.start(plans)
         calls, lin, f = estimator.preparations(setup.stages[0], plans[0][0])
         tasks: list[Callable[[], Any]] = [lambda: setup.start(plans), *calls, *preparations(lin, f)]
-        return concurrently(tasks)[0]
+        return concurrently([functools.partial(self._unless_stopped, task) for task in tasks])[0]
+
+    def _unless_stopped(self, task: Callable[[], Any]) -> Any:
+        self.stop.check()
+        return task()
 
     def _solve(self, estimator: Estimator, setup: Setup, start: Iterate | None = None) -> Fit:
         """From the present stage to the last, in the form that the study asks for."""
@@ -137,7 +145,8 @@ class Solver:
 
     def _begin(self, k: int, setup: Setup) -> tuple[Iterate, float]:
         """The iterate and the cost that the first stage of a start ends with (infinite where it ends nowhere)."""
-        estimator = Estimator(setup.problem, self._settings())
+        self.stop.check()
+        estimator = Estimator(setup.problem, self._settings(), lambda _: self.stop.check())
         iterate, cost = estimator.begin(setup.start(), setup.stages[0])
         line = estimator.history[-1]
         self._say(dataclasses.replace(line, cost=cost), f"start {k + 1}")
@@ -195,6 +204,7 @@ class Solver:
         self.lines.append(progress)
         if self.report:
             self.report(progress)
+        self.stop.check()
 
 
 def _surprise(fit: Fit, setup: Setup) -> float:

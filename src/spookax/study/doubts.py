@@ -1,0 +1,53 @@
+"""What can be computed with, but looks like a slip of units: seconds where milliseconds were meant, and the reverse."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from spookax.scene.explain import Finding
+from spookax.scene.located import FileProblem, Located
+from spookax.scene.model import Scene
+from spookax.scene.parts import JointPosition, JointRate
+from spookax.study.model import Study
+from spookax.study.recording import Recording
+
+_LONG_STEP = 0.1  # [s]
+_FAR = 1.0  # turned in a step [rad]
+_MANY = 100  # steps from one sample to the next
+_FEW = 0.01  # of the samples, which may be outliers
+
+
+def step_doubts(step: float, located: Located, path: tuple[str, ...] = ("step",)) -> Iterator[FileProblem]:
+    """A step that is longer than mechanisms allow; `path` in the file that gives it."""
+    if step > _LONG_STEP:
+        message = f"a step of {step:g} s is long for a mechanism"
+        yield located.problem(Finding(path, step, message, f"It is in seconds; for milliseconds write {step / 1e3:g}."))
+
+
+def recording_doubts(study: Study, scene: Scene, step: float, recordings: Sequence[Recording]) -> Iterator[FileProblem]:
+    """Recordings that do not suit the step: bodies that turn far in one, or many steps from sample to sample."""
+    for index, recording in enumerate(recordings):
+        here, apart = ("recordings", index), np.diff(recording.time)
+        for name, values in recording.sensors.items():
+            turned = _turned(scene, name, apart, values, step)
+            if turned > _FAR:
+                message = f"as recorded, a body turns {turned:.3g} rad in a step of {step:g} s"
+                cure = "Check the units of time and reading; if they are right, give a smaller `step`."
+                yield study.located.problem(Finding((*here, "sensors", name), None, message, cure))
+        if (usual := float(np.median(apart))) > _MANY * step:
+            message = f"there are {usual / step:.3g} steps of {step:g} s from one sample to the next, {usual:g} s"
+            cure = "Check the unit of the time, or give a larger `step`."
+            yield study.located.problem(Finding((*here, "time"), None, message, cure))
+
+
+def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray, step: float) -> float:
+    """How far the axis of a sensor turns in a step at nearly its largest rate [rad]; zero where it does not turn."""
+    sensor = scene.sensors[name]
+    if not isinstance(sensor, JointPosition | JointRate) or not scene.free_axes()[sensor.joint].rotational:
+        return 0.0
+    rate = np.abs(values[:, 0])
+    if isinstance(sensor, JointPosition):
+        difference = np.diff(values[:, 0])
+        rate = np.abs((difference + np.pi) % (2 * np.pi) - np.pi) / apart  # an encoder may begin anew after a turn
+    rate = rate[np.isfinite(rate)]
+    return float(np.quantile(rate, 1 - _FEW)) * step if rate.size else 0.0
