@@ -15,7 +15,7 @@ import time
 
 DEFAULT = {
     "simulation": "rollouts, batches, compile times and memory",
-    "peers": "the package beside MuJoCo and MJX, as far as they are installed (minutes)",
+    "peers": "the package beside MuJoCo, MJX, Pinocchio, Drake, exudyn, as far as installed (minutes)",
     "chain": "long chains and ladders of loops against their size",
     "accuracy": "reference motions: error and cost against the step size, order",
     "gradients": "derivatives of a rollout in both modes, of a closed loop",

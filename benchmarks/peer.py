@@ -22,15 +22,16 @@ from .mechanisms import Mechanism, Start
 
 def mujoco() -> Any:
     """The module, or nothing where it cannot be imported."""
-    return _module("mujoco")
+    return module("mujoco")
 
 
 def mjx() -> Any:
     """The module, or nothing where it cannot be imported."""
-    return _module("mujoco.mjx") if mujoco() else None
+    return module("mujoco.mjx") if mujoco() else None
 
 
-def _module(name: str) -> Any:
+def module(name: str) -> Any:
+    """A module, or nothing where it cannot be imported."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # MJX says what else it looked for
             return importlib.import_module(name)
@@ -105,7 +106,7 @@ class Mujoco:
         while len(self.scratch) < threads:
             self.scratch.append(mujoco().MjData(self.model))
         given = {"control": controls} if motors else {"nstep": steps}
-        run = _module("mujoco.rollout").rollout
+        run = module("mujoco.rollout").rollout
         states, _ = run(models or self.model, self.scratch[:threads], starts, persistent_pool=threads > 1, **given)
         nq, nv = self.model.nq, self.model.nv
         return states[:, :, 1 : 1 + nq], states[:, :, 1 + nq : 1 + nq + nv]

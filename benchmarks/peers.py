@@ -1,4 +1,6 @@
-"""The package beside MuJoCo and MJX in one run: speed, compile times, gradients, accuracy, single steps."""
+"""The package beside MuJoCo, MJX and, on chains, Pinocchio, Drake and exudyn in one run: speed, compile times,
+gradients, accuracy, single steps.
+"""
 
 from typing import Any
 
@@ -11,9 +13,11 @@ import spookax as sx
 from . import peer, peers_accuracy, peers_gradients, real_time
 from .measure import Row, Times, beside, compile_now, row, timed
 from .mechanisms import Mechanism, four_bar, furuta, repeated, swinging
+from .peers_engines import ENGINES, engines
 
 BATCHES = {"furuta": ((256, 100), (4096, 20))}  # environments, steps
 WITH_MJX = ("furuta", "four_bar", "chain of 4")
+WITH_ENGINES = ("chain of 4", "chain of 16", "chain of 64")
 BUDGET = 1.5  # for the repetitions of one call [s]
 
 
@@ -34,7 +38,8 @@ PARTS = {"speed": speed, "gradients": peers_gradients.run, "accuracy": peers_acc
 
 def absent() -> list[str]:
     """The peers that are not installed."""
-    return [label for label, there in (("MuJoCo", peer.mujoco()), ("MJX", peer.mjx())) if not there]
+    there = {"MuJoCo": peer.mujoco(), "MJX": peer.mjx()} | {x: peer.module(name) for x, (name, _) in ENGINES.items()}
+    return [label for label, module in there.items() if not module]
 
 
 def _speed(mechanism: Mechanism) -> list[Row]:
@@ -63,6 +68,9 @@ def _speed(mechanism: Mechanism) -> list[Row]:
         their_compile[mjx.label] = other.seconds
     elif peer.mjx():
         others.append({"case": name, "quantity": "step in a rollout, MJX", "unit": "left out: long to compile"})
+    if name in WITH_ENGINES:
+        for engine in engines(mechanism):
+            theirs[engine.label] = timed(lambda engine=engine: engine.run(mechanism.steps), BUDGET).best
     return [
         *beside(name, "step in a rollout", "µs", ours, theirs, 1e6 / mechanism.steps),
         *beside(name, "compile the rollout", "s", compiled.seconds, their_compile),

@@ -13,6 +13,7 @@ from spookax.math import rotation
 from . import peer
 from .measure import Row, compile_now, row
 from .mechanisms import Mechanism, four_bar, level
+from .peers_engines import engines
 
 STEP, DURATION = 0.005, 10.0  # s
 RELAXATIONS = {2.0: "robust", 1.0: "accurate", 0.25: "stiff"}  # relaxation steps; 2 is the default
@@ -57,6 +58,11 @@ def _chain(mechanism: Mechanism) -> list[Row]:
         start = np.zeros((1, position.shape[2]))
         kinetic, potential = mujoco.energies(np.vstack([start, position[0]]), np.vstack([start, rate[0]]))
         rows += _energy_rows(f"{mujoco.label} {name}", kinetic, potential)
+    mujoco = peer.Mujoco.of(mechanism)
+    for engine in engines(mechanism):
+        position, rate = engine.motion(round(DURATION / STEP))
+        start = np.zeros((1, position.shape[1]))
+        rows += _energy_rows(engine.label, *mujoco.energies(np.vstack([start, position]), np.vstack([start, rate])))
     return rows
 
 
