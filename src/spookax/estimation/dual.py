@@ -131,7 +131,7 @@ class DualFilter(eqx.Module):
         h = self.model.duration(at.p)
         keep = jnp.exp(-self.drift.decay * h)
         noise = jnp.broadcast_to(self.drift.density * jnp.sqrt(h), belief.z.shape)
-        factor = lower(jnp.concatenate([keep * belief.factor, jnp.diag(noise)], axis=1))
+        factor = lower(keep * belief.factor, jnp.diag(noise))
         return DualBelief(after, Y, keep * belief.z, factor)
 
 

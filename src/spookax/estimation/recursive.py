@@ -60,7 +60,17 @@ class Trail(NamedTuple):
     mean: Float[Array, "steps n"]  # predicted
     factor: Float[Array, "steps n n"]
     affine: Affine
-    filtered: Float[Array, "steps n k"]  # factor of the filtered state
+
+    def filtered(self) -> Float[Array, "steps n k"]:
+        """Factors of the filtered states: of the predicted ones beside the noise, which readings of a step may see."""
+        n, q = self.affine.B.shape[-2:]
+
+        def one(mean: Array, factor: Array, step: Affine) -> Array:
+            both = jax.scipy.linalg.block_diag(factor, jnp.eye(q, dtype=factor.dtype))
+            HJ = jnp.concatenate([step.H, step.J], axis=1)
+            return condition(jnp.concatenate([mean, jnp.zeros(q, dtype=mean.dtype)]), both, HJ, step.y).factor[:n]
+
+        return jax.vmap(one)(self.mean, self.factor, self.affine)
 
 
 class Smoothed(NamedTuple):
@@ -191,16 +201,14 @@ class Filter(eqx.Module):
 
     def moved(self, belief: Belief, move: Move) -> tuple[Belief, tuple[Array, Array, Array]]:
         """The belief after a motion, and its (A, B with the rule's own noise, c)."""
-        n, m = self.model.tangent_size, self.model.noise_size
+        m = self.model.noise_size
         noises = jnp.concatenate([move.B, move.E], axis=1)
         if self.model.reads_pair:
-            AB = jnp.concatenate([move.A, move.B], axis=1)
-            mean, factor = AB @ belief.mean + move.c, lower(jnp.concatenate([AB @ belief.factor, move.E], axis=1))
-            mean = jnp.concatenate([mean, jnp.zeros(m, dtype=mean.dtype)])
+            factor = lower(jnp.concatenate([move.A, move.B], axis=1) @ belief.factor, move.E)
+            mean = jnp.concatenate([move.mean, jnp.zeros(m, dtype=factor.dtype)])
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
         else:
-            mean = move.A @ belief.mean[:n] + move.c
-            factor = lower(jnp.concatenate([move.A @ belief.factor, noises], axis=1))
+            mean, factor = move.mean, lower(move.A @ belief.factor, noises)
         return Belief(move.x, mean, factor, move.hint), (move.A, noises, move.c)
 
     def stepped(
@@ -279,7 +287,7 @@ def _run(f: Filter, belief: Belief, samples: Samples, noise: Noise | None, trail
         d, S = filtered.mean[:n], filtered.factor[:n]
         left = None
         if trail:
-            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine, S)
+            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine)
         return after, (f.model.retract(belief.x, d), standard_deviations(S), innovation, left)
 
     reading = Reading(samples.y, samples.s, samples.seen)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from .._typing import Array, Float
 from ..math import small
-from ..math.sqrt_gaussian import condition, gain_of, upper
+from ..math.sqrt_gaussian import condition, gain_of, lower
 from ..protocol import AbstractModel, Noise
 from .linearise import backwards, whitened
 
@@ -79,6 +79,7 @@ class Move(NamedTuple):
     """The motion as a linear model about x, the next chart."""
 
     x: Any
+    mean: Float[Array, " n"]  # of d+
     hint: Float[Array, " h"]
     A: Float[Array, "n n"]
     B: Float[Array, "n m"]
@@ -158,10 +159,11 @@ def readings_at(at: Context, belief: Belief, reading: Reading, a: Float[Array, "
 
 
 def motion_along(at: Context, a: Float[Array, " a"], line: Line) -> Move:
-    """The motion about the step that starts at `a`."""
+    """The motion about the step that starts at `a`, the mean of what is uncertain."""
     d, w = at.split(a)
-    none = jnp.zeros((line.A.shape[0], 0), dtype=line.A.dtype)
-    return Move(line.x1, line.hint, line.A, line.B, none, -line.A @ d - line.B @ w)
+    n = line.A.shape[0]
+    zero, none = jnp.zeros(n, dtype=line.A.dtype), jnp.zeros((n, 0), dtype=line.A.dtype)
+    return Move(line.x1, zero, line.hint, line.A, line.B, none, -line.A @ d - line.B @ w)
 
 
 class Extended(AbstractRule):
@@ -220,7 +222,7 @@ class Unscented(AbstractRule):
         mean, H, noise = self._regression(lambda a: at.read(belief, reading, a), belief.mean, belief.factor)
         # what the regression leaves unexplained is noise of the readings: whiten by both together
         c = mean.shape[0]
-        L = upper(jnp.concatenate([jnp.eye(c, dtype=mean.dtype), noise.T])).T
+        L = lower(jnp.eye(c, dtype=mean.dtype), noise)
         H = small.solve_lower(L, H)
         return -H, small.solve_lower(L, mean) - H @ belief.mean, L
 
@@ -238,7 +240,7 @@ class Unscented(AbstractRule):
             return model.local(x, x1)
 
         average, G, E = self._regression(stepped, mean, factor)
-        return Move(x1, hint, G[:, :n], G[:, n:], E, average - G @ mean)
+        return Move(x1, average, hint, G[:, :n], G[:, n:], E, average - G @ mean)
 
     def noises(self, model):
         return model.noise_size + model.tangent_size + model.noise_size + 1

@@ -160,7 +160,7 @@ class FixedLag(eqx.Module):
         n, c, q = model.tangent_size, model.num_channels, self.filter.rule.noises(model)
         shapes = (n, q), (n,), (c, n), (c, q), (c,)
         still = Affine(jnp.eye(n, dtype=dtype), *(jnp.zeros(shape, dtype=dtype) for shape in shapes))
-        one = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], still, belief.factor[:n])
+        one = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], still)
         return Window(jax.tree.map(lambda a: jnp.broadcast_to(a, (self.lag + 1, *a.shape)), one), belief)
 
     def step(
@@ -184,7 +184,7 @@ def _lagged(lagged: FixedLag, window: Window, u: Array, reading: Reading, noise:
     f, n = lagged.filter, lagged.filter.model.tangent_size
     belief = window.belief
     _, after, innovation, affine = f.stepped(belief, u, reading, noise)
-    new = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine, belief.factor[:n])
+    new = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine)
     trail = jax.tree.map(lambda a, b: jnp.concatenate([a[1:], b[None]]), window.trail, new)
     oldest = jax.tree.map(lambda a: a[0], trail)
     rows, _ = jax.lax.scan(

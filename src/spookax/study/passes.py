@@ -26,7 +26,7 @@ def by_filter(f: Filter, start: Belief, samples: Samples, smooth: bool) -> Pass:
     """Filtered, or filtered and smoothed."""
     found = f.run(start, samples, trail=True)
     assert found.rows is not None
-    x, S = found.x, found.rows.filtered
+    x, S = found.x, found.rows.filtered()
     if smooth:
         smoothed = f.smooth(found)
         x, S = jax.tree.map(lambda a: a[:-1], (smoothed.x, smoothed.factor))

@@ -1,0 +1,235 @@
+"""States large enough for LAPACK: filter and smoother beside covariances and dense least squares, at any condition."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from spookax.estimation import Filter, FixedLag, smooth_iterated
+from spookax.protocol import AbstractVectorModel, Noise, Samples
+
+close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
+
+STEPS, N, Q = 40, 9, 4
+
+
+class Linear(AbstractVectorModel):
+    """x+ = A x + B w, y = C x + n."""
+
+    tangent_size: int = eqx.field(static=True)
+    noise_size: int = eqx.field(static=True)
+    num_channels: int = eqx.field(static=True)
+    A: jax.Array
+    B: jax.Array
+    C: jax.Array
+
+    @property
+    def reads_pair(self) -> bool:
+        return False
+
+    def prepare(self, z):
+        return None
+
+    def step(self, x, p, u, w, noise, hint):
+        return self.A @ x + self.B @ (noise.process * w), hint
+
+    def observe(self, x, x1, p, s):
+        return self.C @ x
+
+
+def linear(rng: np.random.Generator, channels: int, forced: int = N, dtype=float) -> Linear:
+    """Slowly turning and decaying states, the first `forced` of them with a noise of their own or shared ones."""
+    A = 0.98 * np.linalg.qr(np.eye(N) + 0.3 * rng.normal(size=(N, N)))[0]
+    B = 0.3 * rng.normal(size=(N, Q)) * (np.arange(N) < forced)[:, None]
+    C = rng.normal(size=(channels, N))
+    return Linear(N, Q, channels, *(jnp.asarray(a, dtype) for a in (A, B, C)))
+
+
+def recording(rng: np.random.Generator, model: Linear, sd: float, x: np.ndarray, steps: int = STEPS) -> Samples:
+    """One reading in four missing."""
+    A, B, C = map(np.asarray, (model.A, model.B, model.C))
+    y = []
+    for _ in range(steps):
+        y.append(C @ x + sd * rng.normal(size=model.num_channels))
+        x = A @ x + B @ rng.normal(size=Q)
+    seen = (rng.uniform(size=(steps, 1, model.num_channels)) < 0.75).astype(float)
+    return Samples(jnp.zeros((steps, 0)), jnp.asarray(y)[:, None], jnp.zeros((steps, 1)), jnp.asarray(seen))
+
+
+def filter_of(model: Linear, sd: float, process: float = 1.0) -> Filter:
+    return Filter(model, np.zeros(0), Noise(jnp.asarray(process), jnp.full(model.num_channels, sd)))
+
+
+def textbook(model: Linear, samples: Samples, sd: float, P: np.ndarray):
+    """Kalman filter and Rauch-Tung-Striebel smoother in covariances; the log-likelihood."""
+    A, B, C = map(np.asarray, (model.A, model.B, model.C))
+    x, filtered, predicted, total = np.zeros(N), [], [], 0.0
+    for y, seen in zip(np.asarray(samples.y[:, 0]), np.asarray(samples.seen[:, 0]), strict=True):
+        H, e = C[seen > 0], y[seen > 0] - C[seen > 0] @ x
+        F = H @ P @ H.T + sd**2 * np.eye(len(H))
+        K = np.linalg.solve(F, H @ P).T
+        total -= 0.5 * (e @ np.linalg.solve(F, e) + np.linalg.slogdet(2 * np.pi * F)[1])
+        x, P = x + K @ e, P - K @ F @ K.T
+        filtered.append((x, P))
+        x, P = A @ x, A @ P @ A.T + B @ B.T
+        predicted.append((x, P))
+    smoothed = [predicted[-1]]
+    for (x, P), (x1, P1) in zip(filtered[::-1], predicted[::-1], strict=True):
+        G = np.linalg.solve(P1, A @ P).T
+        later, known = smoothed[-1]
+        smoothed.append((x + G @ (later - x1), P + G @ (known - P1) @ G.T))
+    return filtered, smoothed[::-1], total
+
+
+def least_squares(model: Linear, samples: Samples, sd: float, sd0: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Smoothed states and standard deviations from all whitened rows at once, by singular values."""
+    steps = len(samples.u)
+    size, G, maps, rows, rhs = N + Q * steps, np.eye(N, N + Q * steps) * sd0[:, None], [], [], []
+    for k in range(steps):
+        maps.append(G)
+        rows.append(np.asarray(samples.seen[k, 0])[:, None] * (model.C @ G) / sd)
+        rhs.append(np.asarray(samples.seen[k, 0]) * samples.y[k, 0] / sd)
+        G = model.A @ G + model.B @ np.eye(Q, size, N + Q * k)
+    maps = np.array([*maps, G])
+    U, s, V = np.linalg.svd(np.concatenate([np.eye(size), *rows]), full_matrices=False)
+    xi = V.T @ ((U.T @ np.concatenate([np.zeros(size), *rhs])) / s)
+    return maps @ xi, np.linalg.norm(maps @ (V.T / s), axis=2)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 6])
+def test_filter_and_smoother_are_those_of_the_textbook(channels, rng):
+    """Means, covariances and likelihood, with up to more readings a step than are taken at once."""
+    model, sd, sd0 = linear(rng, channels), 0.2, np.linspace(0.5, 2.0, N)
+    samples = recording(rng, model, sd, sd0 * rng.normal(size=N))
+    f = filter_of(model, sd)
+    found = f.run(f.init(np.zeros(N), sd0), samples, trail=True)
+    assert found.rows is not None
+    filtered, smoothed, total = textbook(model, samples, sd, np.diag(sd0**2))
+    close(found.x, [x for x, _ in filtered])
+    S = found.rows.filtered()
+    close(S @ np.swapaxes(S, 1, 2), [P for _, P in filtered])
+    close(found.sd, np.linalg.norm(S, axis=2))
+    close(found.log_likelihood, total)
+    back = f.smooth(found)
+    close(back.x, [x for x, _ in smoothed])
+    close(back.factor @ np.swapaxes(back.factor, 1, 2), [P for _, P in smoothed])
+
+
+@pytest.mark.parametrize("forced", [N, 3, 0], ids=["noise everywhere", "in three states", "none"])
+@pytest.mark.parametrize(("known", "sd"), [(1.0, 0.1), (1e5, 1e-3), (1e-6, 1.0), (1e4, 1e-5)], ids=str)
+def test_states_of_which_little_or_all_is_known(known, sd, forced, rng):
+    """Priors from sure to ignorant and sensors that tell much more, against least squares by singular values."""
+    model = linear(rng, 2, forced)
+    sd0 = known * np.where(np.arange(N) == 1, 1e-3, 1.0) * (np.arange(N) != 4)  # one state is known exactly
+    samples = recording(rng, model, sd, sd0 * rng.normal(size=N))
+    f = filter_of(model, sd)
+    found = f.smooth(f.run(f.init(np.zeros(N), sd0), samples, trail=True))
+    x, spread = least_squares(model, samples, sd, sd0)
+    digits = 1e-9 + 1e-13 * known / sd  # what the condition of the rows leaves to any algorithm
+    close(found.sd, spread, rtol=digits, atol=1e-12 * known)
+    assert np.all(np.abs(found.x - x) <= digits * (spread + np.abs(x)) + 1e-12 * known)
+
+
+def test_readings_without_a_residual(rng):
+    """Readings that fit to the last digit leave nothing beside the unknowns in the smoother's triangles."""
+    model, sd0 = linear(rng, 3), np.full(N, 2.0)
+    still = Samples(*(jnp.zeros((STEPS, *shape)) for shape in [(0,), (1, 3), (1,)]), jnp.ones((STEPS, 1, 3)))
+    f = filter_of(model, 0.1)
+    back = f.smooth(f.run(f.init(np.zeros(N), sd0), still, trail=True))
+    _, smoothed, _ = textbook(model, still, 0.1, np.diag(sd0**2))
+    close(back.x, 0.0)
+    close(back.factor @ np.swapaxes(back.factor, 1, 2), [P for _, P in smoothed])
+
+
+@pytest.mark.parametrize("forced", [N, 3])
+def test_single_precision_over_thousands_of_steps(forced, rng):
+    """P_0 = 10 and little noise: finite, and the same as in double precision to a thousandth."""
+    spreads = {}
+    for dtype in (np.float32, np.float64):
+        model = linear(np.random.default_rng(1), 2, forced, dtype)
+        y = np.random.default_rng(2).normal(size=(3000, 1, 2))
+        samples = Samples(
+            jnp.zeros((3000, 0), dtype), jnp.asarray(y, dtype), jnp.zeros((3000, 1), dtype), jnp.ones_like(y, dtype)
+        )
+        f = Filter(model, jnp.zeros(0, dtype), Noise(jnp.asarray(1e-3, dtype), jnp.full(2, 0.1, dtype)))
+        found = f.run(f.init(jnp.zeros(N, dtype), jnp.full(N, 10.0**0.5, dtype)), samples, trail=True)
+        back = f.smooth(found)
+        assert found.sd.dtype == back.sd.dtype == back.factor.dtype == dtype
+        for a in (found.x, found.sd, found.log_likelihood, back.x, back.sd, back.factor):
+            assert bool(jnp.all(jnp.isfinite(a)))
+        assert bool(jnp.all(found.sd > 0))
+        assert bool(jnp.all(back.sd > 0))
+        spreads[dtype] = np.concatenate([found.sd, back.sd])
+    close(spreads[np.float32], spreads[np.float64], rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["regular", "one state known exactly"])
+def test_likelihood_and_beliefs_have_the_slopes_of_their_differences(exact, rng):
+    """In the levels of the noise and of what is known at the start, in both modes, whatever way a triangle is found."""
+    model, sd = linear(rng, 2, 3), 0.2
+    sd0 = np.linspace(0.5, 2.0, N) * np.where(exact, np.arange(N) != 4, 1)
+    samples = recording(rng, model, sd, sd0 * rng.normal(size=N), 12)
+
+    @jax.jit
+    def value(logs):
+        f = filter_of(model, sd * jnp.exp(logs[0]), jnp.exp(logs[1]))
+        found = f.run(f.init(jnp.zeros(N), sd0 * jnp.exp(logs[2])), samples)
+        return found.log_likelihood + jnp.sum(found.x**2) + jnp.sum(found.last.factor**2)
+
+    at, eps = jnp.array([0.1, -0.2, 0.05]), 1e-5
+    central = [(value(at + eps * d) - value(at - eps * d)) / (2 * eps) for d in np.eye(3)]
+    close(jax.jit(jax.jacfwd(value))(at), central, rtol=1e-6)
+    close(jax.jit(jax.grad(value))(at), central, rtol=1e-6)
+
+
+def test_batches_are_the_single_runs(rng):
+    """Of beliefs, one of them singular."""
+    model, f = linear(rng, 3, 3), filter_of(linear(rng, 3, 3), 0.2)
+    samples = recording(rng, model, 0.2, rng.normal(size=N))
+    sds = np.stack([np.ones(N), np.full(N, 1e3), 1.0 * (np.arange(N) != 4)])
+
+    def smoothed(sd):
+        found = f.run(f.init(jnp.zeros(N), sd), samples, trail=True)
+        back = f.smooth(found)
+        return found.x, found.log_likelihood, back.x, back.sd
+
+    batch, alone = jax.jit(jax.vmap(smoothed))(sds), [smoothed(sd) for sd in sds]
+    for a, b in zip(batch, zip(*alone, strict=True), strict=True):
+        close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_smoothers_agree(rng):
+    """With a fixed lag as long as the recording, in parallel, and about a path: all are the one smoother."""
+    model, sd0 = linear(rng, 3), np.full(N, 2.0)
+    samples = recording(rng, model, 0.2, 2 * rng.normal(size=N))
+    f = filter_of(model, 0.2)
+    belief = f.init(np.zeros(N), sd0)
+    back = f.smooth(f.run(belief, samples, trail=True))
+    for parallel in (False, True):
+        again = smooth_iterated(f, belief, samples, iterations=1, parallel=parallel)
+        close(again.x, back.x)
+        close(again.sd, back.sd)
+    lagged = FixedLag(f, STEPS - 1)
+    window, told = lagged.init(belief), []
+    for k in range(STEPS):
+        window, *told = lagged.step(window, samples.u[k], samples.y[k], samples.seen[k])
+    close(told[0], back.x[0])
+    close(told[1], back.sd[0])
+
+
+def test_a_gate_leaves_out_what_it_refuses(rng):
+    """A fault among six readings: the step is as if nothing had been seen."""
+    model, sd = linear(rng, 6), 0.2
+    samples = recording(rng, model, sd, rng.normal(size=N))
+    samples = samples._replace(seen=samples.seen.at[20].set(1.0), y=samples.y.at[20, 0, 3].add(1e3))
+    f = filter_of(model, sd)
+    gated = Filter(model, f.z, f.noise, gate=1e3)
+    belief = f.init(np.zeros(N), np.ones(N))
+    kept = gated.run(belief, samples)
+    without = f.run(belief, samples._replace(seen=samples.seen.at[20].set(0.0)))
+    assert list(np.flatnonzero(kept.innovation.accepted == 0)) == [20]
+    close(kept.x, without.x)
+    close(kept.sd, without.sd)
