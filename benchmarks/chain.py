@@ -1,5 +1,6 @@
 """Long chains and ladders of loops: time per step, compile time and trials of active sets against the size."""
 
+import gc
 from typing import Any
 
 import jax
@@ -30,6 +31,8 @@ def run() -> list[Row]:
     ):
         first: dict[str, float] = {}
         for size in sizes:
+            jax.clear_caches()  # what was compiled before slows down what is compiled after
+            gc.collect()
             for quantity, value, unit in _measured(make(size)):
                 least = first.setdefault(quantity, value)
                 against = {"over": least, "to": f"{sizes[0]}"} if unit in ("µs", "s") else {}
