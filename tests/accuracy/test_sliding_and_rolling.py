@@ -13,7 +13,7 @@ from spookax.stepping.march import march
 G, MU = 9.81, 0.5
 
 
-@pytest.mark.parametrize("turned", [0.0, 11.0, 20.0, 30.0, 45.0])
+@pytest.mark.parametrize("turned", [0.0, 11.0, 30.0, 45.0])
 def test_friction_of_a_plane_is_a_box_along_its_axes(turned):
     """A block on a slope of 1.3 mu: exact where `x_axis` is along it. Turned by 11 to 45 degrees, each axis holds
     against its share of the weight by itself, and 0.92 to 0 of the acceleration is left, as is known of fixed boxes.

@@ -198,6 +198,7 @@ def test_a_position_outside_a_loop_is_not_blamed(tmp_path: Path):
         sx.load(write(tmp_path, loop_yaml=text) / "loop.yaml")
 
 
+@pytest.mark.slow
 def test_a_coupling_that_positions_do_not_meet_blames_a_position(tmp_path: Path):
     rails = "  rail: {type: prismatic, child: cart}\n  ride: {type: prismatic, parent: cart, child: rider}\n"
     body = "{mass: 1, inertia: [1, 1, 1]}"

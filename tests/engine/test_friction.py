@@ -105,6 +105,7 @@ def test_stribeck_friction_breaks_away_late_and_then_drops():
     np.testing.assert_allclose(acceleration, [0.6 / 0.2, -0.6 / 2.0], rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [None, BlockPivoting()], ids=["condensed", "sparse"])
 def test_friction_that_the_reaction_follows_has_its_derivatives(solver):
     """A rod dragged and pushed along a guide at 45 degrees, mu = 1.5: friction changes the reaction by 1.4 times itself
