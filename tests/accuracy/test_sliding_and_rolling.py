@@ -63,6 +63,7 @@ def test_a_sphere_slips_until_it_rolls():
     assert np.asarray(trajectory.w)[-1, 0, 1] == pytest.approx(5 / 7 * u / r, rel=1e-5)
 
 
+@pytest.mark.slow  # a loop of five bodies is compiled
 def test_a_box_that_is_pushed_rolls_on_balls():
     """SimBenchmark's rolling test: it goes where it is pushed, F / (M + n m 7/20), the balls half as far. (Published
     for ODE and DART: a constant error of 3.14, the box does not move in the direction of the push.)

@@ -172,7 +172,7 @@ OUT_OF_REACH = {
 }
 
 
-@pytest.mark.parametrize("kind", OUT_OF_REACH)
+@pytest.mark.parametrize("kind", ["one", pytest.param("one of two", marks=pytest.mark.slow)])
 def test_a_position_that_a_loop_cannot_reach_is_blamed(tmp_path: Path, kind: str):
     """And what the cure says can be assembled."""
     initial, blamed = OUT_OF_REACH[kind]

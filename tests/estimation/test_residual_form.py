@@ -346,6 +346,7 @@ def test_marginal_objective_is_least_at_the_marginal_estimate():
         assert objective(z + step) > least < objective(z - step)
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_cut_short_says_so():
     problem, stage, start = hung(1e-2)
     lines = []

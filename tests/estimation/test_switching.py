@@ -449,6 +449,7 @@ def test_coupling_shifts_what_each_element_sees(rng):
             close(both.predict(modes, u).beliefs.mean[i], bank.predict(after, u).beliefs.mean)
 
 
+@pytest.mark.slow
 def test_elements_are_smoothed_each_by_itself(rng):
     """From the readings as each saw them: those of its own bank, less what the other expected of them."""
     samples, _, _ = switching_data(rng, 8)

@@ -102,6 +102,7 @@ def decided(folder: Path) -> int:
     return int(np.argmax(m - 2.33 * np.sqrt(2 * m) > np.log(9 * DWELL / H)))
 
 
+@pytest.mark.slow  # compiles a bank and its smoother
 def test_the_filter_finds_the_load(filtered: Tracking, folder: Path, decided: int):
     assert decided < (STEPS - TAKEN_UP) / 3  # a recording that tells
     states, told = filtered.states, filtered.content["runs"]["run"]
@@ -118,6 +119,7 @@ def test_the_filter_finds_the_load(filtered: Tracking, folder: Path, decided: in
     assert told["nis_p"] > 0.01
 
 
+@pytest.mark.slow  # compiles a bank and its smoother
 def test_the_smoother_knows_both_sides(filtered: Tracking, smoothed: Tracking, folder: Path, decided: int):
     states, truth = smoothed.states, np.load(folder / "truth.npy")
     loaded = states["run/probability/loaded"]
@@ -129,6 +131,7 @@ def test_the_smoother_knows_both_sides(filtered: Tracking, smoothed: Tracking, f
     assert np.mean(np.abs(error) < 2.5 * states["run/position_sd/pin"]) > 0.95
 
 
+@pytest.mark.slow  # compiles a bank and its smoother
 def test_the_numbers_of_the_documentation(filtered: Tracking, smoothed: Tracking, folder: Path):
     """docs/filtering.md, to the digits printed there."""
     found, back = (t.states["run/probability/loaded"][TAKEN_UP:] for t in (filtered, smoothed))
@@ -158,6 +161,7 @@ def test_one_mode_is_the_filter(folder: Path):
         np.testing.assert_array_equal(bank.probability, 1.0)
 
 
+@pytest.mark.slow  # compiles a bank and its smoother
 def test_equal_modes_keep_their_probabilities(folder: Path):
     """The first ones are those of the chain in the long run, which no reading changes."""
     found, plain = (filter_recordings(study(folder, *s)) for s in (("same", SAME), ("plain", {"parameters": "held"})))
@@ -167,6 +171,7 @@ def test_equal_modes_keep_their_probabilities(folder: Path):
     assert found.content["log_likelihood"] == pytest.approx(plain.content["log_likelihood"], abs=1e-8)
 
 
+@pytest.mark.slow  # compiles a bank and its smoother
 def test_a_gate_keeps_a_jump_of_the_sensor_from_the_modes(folder: Path, filtered: Tracking):
     angle, at = np.loadtxt(folder / "run.csv", delimiter=",", skiprows=1)[:, 2], 100
     write_csv(folder / "jumped.csv", angle + np.where(np.arange(STEPS) == at, 500 * SD, 0.0), TIME, DRIVE)
@@ -189,6 +194,7 @@ def test_modes_beside_a_parameter(folder: Path, decided: int):
     assert np.all(loaded[TAKEN_UP + decided : TAKEN_UP + 3 * decided] > 0.9)
 
 
+@pytest.mark.slow  # compiles a bank and its smoother
 def test_a_mode_may_set_a_parameter_that_is_held(folder: Path, filtered: Tracking):
     """The same modes, the mass being an unknown of the study."""
     found = filter_recordings(study(folder, "unknown", MODES, **{MASS: {"start": 1.0}}))
@@ -196,6 +202,7 @@ def test_a_mode_may_set_a_parameter_that_is_held(folder: Path, filtered: Trackin
     np.testing.assert_allclose(found.states[key], filtered.states[key], atol=1e-9)
 
 
+@pytest.mark.slow  # compiles a bank and its smoother
 def test_shell(folder: Path, tmp_path: Path):
     result = run("smooth", study(folder, "shell", MODES), "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
