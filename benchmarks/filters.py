@@ -26,7 +26,7 @@ STEPS, H = 4000, 0.01
 CHAINS = {4: (2, 1), 24: (12, 4)}  # components of the state: masses, positions read
 
 
-class Chain(AbstractVectorModel):
+class Linear(AbstractVectorModel):
     """x+ = A x + B w, y = C x + n."""
 
     tangent_size: int = eqx.field(static=True)
@@ -93,7 +93,7 @@ class Measured(NamedTuple):
 def ours(p: Problem) -> Measured:
     """The package's."""
     n, m = p.B.shape
-    model = Chain(n, m, p.C.shape[0], jnp.asarray(p.A), jnp.asarray(p.B), jnp.asarray(p.C))
+    model = Linear(n, m, p.C.shape[0], jnp.asarray(p.A), jnp.asarray(p.B), jnp.asarray(p.C))
     f = Filter(model, np.zeros(0), Noise(jnp.asarray(1.0), jnp.full(p.C.shape[0], p.sd)))
     belief = f.init(np.zeros(n), np.ones(n))
     y = jnp.asarray(p.y)[:, None]

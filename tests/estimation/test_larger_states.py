@@ -2,42 +2,18 @@
 
 import functools
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.filters import Linear
 from spookax.estimation import Filter, FixedLag, smooth_iterated
-from spookax.protocol import AbstractVectorModel, Noise, Samples
+from spookax.protocol import Noise, Samples
 
 close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
 
 STEPS, N, Q = 40, 9, 4
-
-
-class Linear(AbstractVectorModel):
-    """x+ = A x + B w, y = C x + n."""
-
-    tangent_size: int = eqx.field(static=True)
-    noise_size: int = eqx.field(static=True)
-    num_channels: int = eqx.field(static=True)
-    A: jax.Array
-    B: jax.Array
-    C: jax.Array
-
-    @property
-    def reads_pair(self) -> bool:
-        return False
-
-    def prepare(self, z):
-        return None
-
-    def step(self, x, p, u, w, noise, hint):
-        return self.A @ x + self.B @ (noise.process * w), hint
-
-    def observe(self, x, x1, p, s):
-        return self.C @ x
 
 
 def linear(rng: np.random.Generator, channels: int, forced: int = N, dtype=float) -> Linear:
