@@ -92,7 +92,7 @@ class BlockPivoting(AbstractMLCPSolver):
 
         def go_on(carry):
             side, _, wanted, _, _, k = carry
-            return jnp.any(wanted != side) & (k < most)
+            return (k == 0) | (jnp.any(wanted != side) & (k < most))
 
         def body(carry):
             side, _, wanted, fewest, left, k = carry
@@ -102,9 +102,11 @@ class BlockPivoting(AbstractMLCPSolver):
             last = jnp.arange(count) == jnp.max(jnp.where(wrong, jnp.arange(count), -1))
             side = jnp.where(jnp.where(left >= 0, wrong, last), wanted, side)
             trial, wanted = attempt(side, left < 0)
-            return side, trial, wanted, jnp.minimum(number, fewest), left, k + 1
+            return side, trial, wanted, jnp.where(k == 0, count + 1, jnp.minimum(number, fewest)), left, k + 1
 
-        start = (side, *attempt(side, jnp.array(False)), jnp.array(count + 1), jnp.array(self.patience), jnp.array(1))
+        # the first trial is one of the loop, where nothing is wrong yet: it is compiled once
+        none = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(attempt, side, jnp.array(False))[0])
+        start = (side, none, side, jnp.array(count + 1), jnp.array(self.patience), jnp.array(0))
         side, trial, wanted, _, _, k = jax.lax.while_loop(go_on, body, start)
         return side, trial, jnp.all(wanted == side), k
 

@@ -12,7 +12,8 @@ forms for blocks of at most six rows are faster.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from . import rotation
 from .product import matmul
 
 Key = tuple[int, ...]
+Nodes = tuple[tuple[int, ...], ...]
 _SLACK = 2  # how many neighbours more than the least a node may have to be eliminated in the same level
 
 
@@ -63,11 +65,18 @@ def take(values: Float[Array, "k ..."], index: Sequence[int]) -> Float[Array, "m
     if len(index) == 0 or list(index) == list(range(index[0], index[0] + len(index))):
         first = index[0] if len(index) else 0
         return jax.lax.slice_in_dim(values, first, first + len(index))
-    return values[np.asarray(index, dtype=int)]
+    blocks = jax.lax.GatherDimensionNumbers(tuple(range(1, values.ndim)), (0,), (0,))
+    places = np.asarray(index, dtype=np.int32)[:, None]
+    return jax.lax.gather(values, places, blocks, (1, *values.shape[1:]), mode="promise_in_bounds")
 
 
-def sums(values: Float[Array, "k ..."], groups: Sequence[Sequence[int]]) -> Float[Array, "groups ..."]:
-    """Sums of entries of `values`, one for each group of indices known when the program is built."""
+def sums(
+    values: Float[Array, "k ..."], groups: Sequence[Sequence[int]], zero: int | None = None
+) -> Float[Array, "groups ..."]:
+    """Sums of entries of `values`, one for each group of indices known when the program is built.
+
+    `zero`: the index of an entry that is zero, if there is one.
+    """
     width = max((len(group) for group in groups), default=0)
     if width == 0:
         return jnp.zeros((len(groups), *values.shape[1:]), dtype=values.dtype)
@@ -75,11 +84,9 @@ def sums(values: Float[Array, "k ..."], groups: Sequence[Sequence[int]]) -> Floa
         owner = np.array([g for g, group in enumerate(groups) for _ in group], dtype=int)
         chosen = take(values, [i for group in groups for i in group])
         return jnp.zeros((len(groups), *values.shape[1:]), dtype=values.dtype).at[owner].add(chosen)
-    if any(len(group) < width for group in groups):
-        padded = jnp.concatenate([values, jnp.zeros_like(values[:1])])
-    else:
-        padded = values
-    none = values.shape[0]
+    padded, none = values, zero or 0
+    if zero is None and any(len(group) < width for group in groups):
+        padded, none = jnp.concatenate([values, jnp.zeros_like(values[:1])]), values.shape[0]
     columns = [[group[i] if i < len(group) else none for group in groups] for i in range(width)]
     return sum((take(padded, column) for column in columns[1:]), take(padded, columns[0]))
 
@@ -171,48 +178,57 @@ class Store:
         return key in self._place
 
     def get(self, keys: Sequence[Key]) -> Float[Array, "k ..."]:
-        """The blocks of some keys, of one shape, stacked."""
-        places = [self._place[key] for key in keys]
-        sources = list(dict.fromkeys(stack for stack, _ in places))
-        parts, where = [], [0] * len(places)
-        count = 0
+        """The blocks of some keys, of one shape, stacked; zeros for keys that are not there, but for one at least."""
+        places = [self._place.get(key, _NOWHERE) for key in keys]
+        sources = list(dict.fromkeys(stack for stack, _ in places if stack >= 0))
+        parts: list[Array] = []
+        where, count = [-1] * len(places), 0
         for source in sources:
             mine = [n for n, (stack, _) in enumerate(places) if stack == source]
             parts.append(take(self._stacks[source], [places[n][1] for n in mine]))
             for n in mine:
                 where[n], count = count, count + 1
-        return take(parts[0] if len(parts) == 1 else jnp.concatenate(parts), where)
+        if -1 in where:
+            parts.append(jnp.zeros_like(parts[0][:1]))
+        return take(_joined(parts), [count if n < 0 else n for n in where])
 
     def add(self, keys: Sequence[Key], terms: Float[Array, "k ..."]) -> None:
-        """Add a term to the block of each key; keys may repeat, blocks that are not there are zero."""
-        targets = list(dict.fromkeys(keys))
-        number = {key: i for i, key in enumerate(targets)}
-        groups: list[list[int]] = [[] for _ in targets]
+        """Add a term to the block of each key; keys may repeat, blocks that are not there are zero.
+
+        A term whose key names no node (a negative number) is zero and left out.
+        """
+        groups: dict[Key, list[int]] = {}
+        left_out = None
         for i, key in enumerate(keys):
-            groups[number[key]].append(i)
-        total = sums(terms, groups)
-        old = [key in self for key in targets]
-        if all(old):
-            self.put(targets, self.get(targets) + total)
-            return
-        known = [i for i, is_old in enumerate(old) if is_old]
-        fresh = [i for i, is_old in enumerate(old) if not is_old]
-        if known:
-            keys_known = [targets[i] for i in known]
-            self.put(keys_known, self.get(keys_known) + take(total, known))
-        self.put([targets[i] for i in fresh], take(total, fresh))
+            if min(key) >= 0:
+                groups.setdefault(key, []).append(i)
+            else:
+                left_out = i
+        for here in (True, False):
+            found = {key: group for key, group in groups.items() if (key in self) == here}
+            if found:
+                total = sums(terms, list(found.values()), zero=left_out)
+                self.put(list(found), self.get(list(found)) + total if here else total)
+
+
+_NOWHERE = (-1, 0)
+
+
+def _joined(parts: Sequence[Array], axis: int = 0) -> Array:
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=axis)
 
 
 @dataclasses.dataclass
 class _Front:
-    """Nodes of one level that meet equally many nodes of the same sizes later, and what their elimination leaves.
+    """Nodes of one level that meet nodes of the same sizes later, and what their elimination leaves.
 
-    `inverses`: of the pivots P; `lower`: the factors K_ri P^-1 of all later nodes r, one below the other; `upper`: the
-    blocks K_ic, side by side.
+    `later`: by size, the later nodes of every node, -1 where it has fewer than others of the front. `inverses`: of the
+    pivots P; `lower`: the factors K_ri P^-1 of all later nodes r, one below the other; `upper`: the blocks K_ic, side
+    by side. They are zero for a node -1.
     """
 
     nodes: tuple[int, ...]
-    later: tuple[tuple[int, ...], ...]  # the first later node of every node, the second, ...
+    later: tuple[tuple[int, Nodes], ...]
     inverses: Float[Array, "k s s"]
     lower: Float[Array, "k rest s"] | None
     upper: Float[Array, "k s rest"] | None
@@ -228,35 +244,23 @@ class Factor:
     def solve(self, x: Store) -> None:
         """Replace the right-hand sides in `x`, blocks (size, columns) under `(node,)`, by the solution of K x = rhs."""
         for front in self.fronts:
-            if front.lower is not None:
-                terms = -matmul(front.lower, x.get([(i,) for i in front.nodes]))
-                for keys, blocks in _by_shape(self._pieces(front, terms)):
-                    x.add(keys, blocks)
+            if front.lower is None:
+                continue
+            terms = -matmul(front.lower, x.get([(i,) for i in front.nodes]))
+            start = 0
+            for size, table in front.later:
+                width = len(table[0]) * size
+                mine = terms[:, start : start + width].reshape(-1, size, terms.shape[2])
+                x.add([(r,) for r in itertools.chain(*table)], mine)
+                start += width
         for front in reversed(self.fronts):
             keys = [(i,) for i in front.nodes]
             own = x.get(keys)
             if front.upper is not None:
-                found = [x.get([(c,) for c in nodes]) for nodes in front.later]
-                own = own - matmul(front.upper, jnp.concatenate(found, axis=1))
+                found = [x.get([(c,) for c in itertools.chain(*table)]) for _, table in front.later]
+                rows = [part.reshape(len(keys), -1, own.shape[2]) for part in found]
+                own = own - matmul(front.upper, _joined(rows, axis=1))
             x.put(keys, matmul(front.inverses, own))
-
-    def _pieces(self, front: _Front, terms: Float[Array, "k rest c"]) -> Iterator[tuple[list[Key], Array]]:
-        start = 0
-        for nodes in front.later:
-            size = self.pattern.sizes[nodes[0]]
-            yield [(r,) for r in nodes], terms[:, start : start + size]
-            start += size
-
-
-def _by_shape(pieces: Iterable[tuple[list[Key], Array]]) -> Iterator[tuple[list[Key], Array]]:
-    """Stacks of blocks of the same shape, joined."""
-    found: dict[tuple[int, ...], tuple[list[Key], list[Array]]] = {}
-    for keys, blocks in pieces:
-        all_keys, parts = found.setdefault(blocks.shape[1:], ([], []))
-        all_keys += keys
-        parts.append(blocks)
-    for all_keys, parts in found.values():
-        yield all_keys, parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,7 +285,7 @@ class Begun:
         shift = diagonal[:, :, None] * jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)
         work.add([(i, i) for i in range(first, len(sizes))], shift)
 
-        def factors(nodes: tuple[int, ...]) -> Float[Array, "k size"]:
+        def factors(nodes: Sequence[int]) -> Float[Array, "k size"]:
             """What the rows of some nodes of one size are multiplied by."""
             one = jnp.ones((1, sizes[nodes[0]]), dtype=scale.dtype)
             table = jnp.concatenate([scale, one]) if max(nodes) >= first else one
@@ -291,7 +295,11 @@ class Begun:
         for front in self.fronts:
             lower = front.lower
             if lower is not None:
-                lower = jnp.concatenate([factors(nodes) for nodes in front.later], axis=1)[:, :, None] * lower
+                count = lower.shape[0]
+                by_size = [
+                    factors([r for later in table for r in later]).reshape(count, -1) for _, table in front.later
+                ]
+                lower = _joined(by_size, axis=1)[:, :, None] * lower
             fronts.append(dataclasses.replace(front, lower=lower))
         return Factor(self.pattern, fronts + _eliminate(self.pattern, work, levels[self.count :]))
 
@@ -310,26 +318,55 @@ def _eliminate(pattern: Pattern, work: Store, levels: Sequence[tuple[int, ...]])
     """The fronts of some levels; `work` then holds the Schur complement of their nodes."""
     fronts = []
     for level in levels:
-        alike: dict[tuple[int, ...], list[int]] = {}
-        for i in level:
-            alike.setdefault(tuple(pattern.sizes[j] for j in pattern.later[i]), []).append(i)
-        updates: list[tuple[list[Key], Array]] = []
-        for sizes, nodes in alike.items():
+        updates: dict[tuple[int, ...], tuple[list[Key], list[Array]]] = {}
+        for nodes, later in _alike(pattern, level):
+            count, s = len(nodes), pattern.sizes[nodes[0]]
             inverse_pivots = inverses(work.get([(i, i) for i in nodes]))
-            later = tuple(zip(*(pattern.later[i] for i in nodes), strict=True))
             if not later:
-                fronts.append(_Front(tuple(nodes), (), inverse_pivots, None, None))
+                fronts.append(_Front(nodes, (), inverse_pivots, None, None))
                 continue
-            below = [work.get(list(zip(rows, nodes, strict=True))) for rows in later]
-            lower = matmul(jnp.concatenate(below, axis=1), inverse_pivots)
-            upper = jnp.concatenate([work.get(list(zip(nodes, columns, strict=True))) for columns in later], axis=2)
-            fronts.append(_Front(tuple(nodes), later, inverse_pivots, lower, upper))
+            below, beside = [], []
+            for _, table in later:
+                meets = [(i, r) for i, row in zip(nodes, table, strict=True) for r in row]
+                below.append(work.get([(r, i) for i, r in meets]).reshape(count, -1, s))
+                blocks = work.get(meets)
+                beside.append(jnp.swapaxes(blocks.reshape(count, -1, *blocks.shape[1:]), 1, 2).reshape(count, s, -1))
+            lower, upper = matmul(_joined(below, axis=1), inverse_pivots), _joined(beside, axis=2)
+            fronts.append(_Front(nodes, later, inverse_pivots, lower, upper))
             product = -matmul(lower, upper)
-            ends = np.cumsum(sizes)
-            for rows, r_size, r_end in zip(later, sizes, ends, strict=True):
-                for columns, c_size, c_end in zip(later, sizes, ends, strict=True):
-                    block = product[:, r_end - r_size : r_end, c_end - c_size : c_end]
-                    updates.append((list(zip(rows, columns, strict=True)), block))
-        for keys, blocks in _by_shape(updates):
-            work.add(keys, blocks)
+            start_r = 0
+            for r_size, rows in later:
+                end_r, start_c = start_r + len(rows[0]) * r_size, 0
+                for c_size, columns in later:
+                    end_c = start_c + len(columns[0]) * c_size
+                    part = product[:, start_r:end_r, start_c:end_c]
+                    part = part.reshape(count, len(rows[0]), r_size, len(columns[0]), c_size)
+                    keys, parts = updates.setdefault((r_size, c_size), ([], []))
+                    keys += [(r, c) for a, b in zip(rows, columns, strict=True) for r in a for c in b]
+                    parts.append(jnp.swapaxes(part, 2, 3).reshape(-1, r_size, c_size))
+                    start_c = end_c
+                start_r = end_r
+        for keys, parts in updates.values():
+            work.add(keys, _joined(parts))
     return fronts
+
+
+def _alike(pattern: Pattern, level: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[tuple[int, Nodes], ...]]]:
+    """The nodes of a level, together where they meet nearly as many later nodes, and these nodes, by size.
+
+    Those with fewer are filled up: a few products with zero are faster compiled, and done, than a program of their own.
+    """
+    kinds = sorted({pattern.sizes[r] for i in level for r in pattern.later[i]})
+    found: dict[tuple[int, ...], dict[int, list[list[int]]]] = {}
+    for i in level:
+        later = [[r for r in pattern.later[i] if pattern.sizes[r] == size] for size in kinds]
+        found.setdefault(tuple(map(len, later)), {})[i] = later
+    while found:
+        most = max(found, key=sum)
+        nodes = found.pop(most)
+        for counts in [counts for counts in found if all(a <= b for a, b in zip(counts, most, strict=True))]:
+            if len(found[counts]) * (sum(most) ** 2 - sum(counts) ** 2) <= len(nodes) * sum(most) ** 2:
+                nodes |= found.pop(counts)
+        chosen = [k for k, count in enumerate(most) if count]
+        tables = (tuple(tuple(nodes[i][k] + [-1] * (most[k] - len(nodes[i][k]))) for i in nodes) for k in chosen)
+        yield tuple(nodes), tuple((kinds[k], table) for k, table in zip(chosen, tables, strict=True))

@@ -2,9 +2,12 @@
 
 A step multiplies some hundred matrices of three to twelve rows. On a CPU each `dot_general` of them is a call of its
 own, several times as long as its arithmetic; written as multiply and sum, it becomes part of its neighbours and a
-step takes a third of the time (`benchmarks/`). In a large batch the opposite holds. `matmul` therefore is one
-primitive, bilinear in its factors, that is written out only where it is compiled and its final size is known.
+step takes a third of the time (`benchmarks/`). In a large batch the opposite holds; a long matrix times a small one is
+then best written as a sum of outer products. `matmul` therefore is one primitive, bilinear in its factors, that is
+written out only where it is compiled and its final size is known.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +16,8 @@ from jax.interpreters import ad, batching, mlir
 
 from .._typing import Array, Float
 
-_LARGE = 2048  # multiplications of which `dot_general` is the faster way
+_LARGE = 2048  # multiplications of which another way is the faster
+_NARROW = 16  # columns of a long matrix that is one of outer products
 
 
 def matmul(a: Float[Array, "*batch i k"], b: Float[Array, "*batch k j"]) -> Float[Array, "*batch i j"]:
@@ -32,6 +36,9 @@ def matvec(a: Float[Array, "*batch i k"], x: Float[Array, "*batch k"]) -> Float[
 def _multiply(a: Array, b: Array) -> Array:
     if a.size * b.shape[-1] <= _LARGE:
         return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+    if a.ndim == 2 and a.shape[1] <= _NARROW:
+        parts = (a[:, k, None] * b[k] for k in range(a.shape[1]))
+        return functools.reduce(jnp.add, parts)
     lead = tuple(range(a.ndim - 2))
     return jax.lax.dot_general(a, b, (((a.ndim - 1,), (a.ndim - 2,)), (lead, lead)))
 

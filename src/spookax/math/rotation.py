@@ -136,7 +136,8 @@ def skew(x: Float[Array, "... 3"]) -> Float[Array, "... 3 3"]:
 
 def cross(a: Float[Array, "... 3"], b: Float[Array, "... 3"]) -> Float[Array, "... 3"]:
     """a × b (few operations to compile, unlike the general one of the library)."""
-    return jnp.sum(skew(a) * b[..., None, :], axis=-1)
+    shape = jnp.broadcast_shapes(a.shape, b.shape)
+    return matvec(jnp.broadcast_to(skew(a), (*shape, 3)), jnp.broadcast_to(b, shape))
 
 
 def axis_frame(axis: Vector3) -> Matrix3:

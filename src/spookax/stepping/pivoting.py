@@ -55,7 +55,7 @@ def pivot(
     box, eps = rows.box, float(jnp.finfo(guess.dtype).eps)
     lower, upper = box.lower, box.upper
 
-    def asked(side: Array, v: Array, lam: Array, rounding: float) -> tuple[Trial, Array]:
+    def asked(side: Array, v: Array, lam: Array, rounding: Array) -> tuple[Trial, Array]:
         left = saddle.box_rates(system, rows, v)
         y = -left / box.slack
         tie = rounding * (1 + (jnp.abs(left) + jnp.abs(box.offset)) / box.slack)
@@ -64,17 +64,19 @@ def pivot(
     def attempt(side: Array, exact: Array) -> tuple[Trial, Array]:
         known = on_set(system, rows, side == 0, bounds_of(side, lower, upper))
         lu = saddle.finish(system, begun, known)
-        v, lam = saddle.solve(system, lu, -known.p[..., None], -known.a[..., None])
-        v, lam = v[..., 0], lam[..., 0]
-        rough, wanted = asked(side, v, lam, eps**0.4)
 
-        def refined() -> tuple[Trial, Array]:
-            wrong = saddle.balance(system, known, v, lam, jnp.zeros_like(box.force))
-            gap = saddle.gaps(system, known, v) + known.sigma * lam
-            dv, dlam = saddle.solve(system, lu, wrong[..., None], gap[..., None])
-            return asked(side, v - dv[..., 0], lam - dlam[..., 0], 64 * eps)
+        def go_on(carry):
+            _, wanted, k = carry
+            return (k == 0) | ((k == 1) & (exact | jnp.all(wanted == side)))
 
-        return jax.lax.cond(exact | jnp.all(wanted == side), refined, lambda: (rough, wanted))
+        def body(carry):
+            trial, _, k = carry
+            v, lam = saddle.corrected(system, lu, known, trial.v, trial.lam, jnp.zeros_like(box.force))
+            return *asked(side, v, lam, jnp.where(k == 0, eps**0.4, 64 * eps)), k + 1
+
+        nothing = Trial(jnp.zeros_like(rows.p), jnp.zeros_like(rows.a), jnp.zeros_like(box.force))
+        trial, wanted, _ = jax.lax.while_loop(go_on, body, (nothing, side, jnp.array(0)))
+        return trial, wanted
 
     side, trial, ended, k = solver.search(attempt, sides_of(guess, lower, upper))
     result = MLCP_RESULTS.where(ended, MLCP_RESULTS.successful, MLCP_RESULTS.pivot_limit)

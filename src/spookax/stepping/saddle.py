@@ -1,6 +1,7 @@
 """The block matrix of the step: factor, solve, multiply. Body and constraint blocks only, never dense."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,6 +12,8 @@ from ..math import block_sparse
 from ..math.block_sparse import Store, sums, take
 from ..math.product import matvec
 from ..system import Axis, System
+
+_UNROLLED = 8  # fronts of a factor whose solution is compiled twice, which saves a loop
 
 
 def blocks(system: System, rows: Rows, pressed: Array | None = None) -> Store:
@@ -95,6 +98,33 @@ def solve(
     x.put(nodes, a)
     lu.solve(x)
     return x.get(bodies), jnp.where(system.filled[:, :, None], x.get(nodes), 0.0) if nodes else a
+
+
+def corrected(
+    system: System,
+    lu: block_sparse.Factor,
+    rows: Rows,
+    v: Float[Array, "bodies 6"],
+    lam: Float[Array, "nodes rows"],
+    x: Float[Array, " boxes"],
+) -> tuple[Float[Array, "bodies 6"], Float[Array, "nodes rows"]]:
+    """(v, lam) after one step of iterative refinement with these x: what is wrong in a gap is divided by Sigma in
+    inverse dynamics."""
+    wrong, gap = balance(system, rows, v, lam, x), gaps(system, rows, v) + rows.sigma * lam
+    dv, dlam = solve(system, lu, wrong[..., None], gap[..., None])
+    return v - dv[..., 0], lam - dlam[..., 0]
+
+
+def refined_solve(
+    system: System, lu: block_sparse.Factor, rows: Rows
+) -> tuple[Float[Array, "bodies 6"], Float[Array, "nodes rows"]]:
+    """(v, lam) of rows without bounds, after one step of refinement."""
+    none = jnp.zeros(0, dtype=rows.p.dtype)
+    if len(lu.fronts) <= _UNROLLED:
+        v, lam = solve(system, lu, -rows.p[..., None], -rows.a[..., None])
+        return corrected(system, lu, rows, v[..., 0], lam[..., 0], none)
+    start = jnp.zeros_like(rows.p), jnp.zeros_like(rows.a)
+    return jax.lax.fori_loop(0, 2, lambda _, now: corrected(system, lu, rows, now[0], now[1], none), start)
 
 
 def box_columns(system: System, rows: Rows) -> Float[Array, "bodies 6 boxes"]:

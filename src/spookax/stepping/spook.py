@@ -76,8 +76,7 @@ def solve_rows(
 def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> _Solved:
     if not system.boxes:
         lu = saddle.factor(system, rows)
-        v, lam = saddle.solve(system, lu, -rows.p[..., None], -rows.a[..., None])
-        v, lam = _refine(system, lu, rows, v[..., 0], lam[..., 0], guess)
+        v, lam = saddle.refined_solve(system, lu, rows)
         nothing = MLCP_RESULTS.successful, jnp.zeros((), dtype=int)
         return _Solved(v, lam, guess, *nothing, jnp.zeros(0, dtype=bool), (lu, guess, guess, (guess, guess)))
     if isinstance(solver, BlockPivoting):
@@ -121,7 +120,7 @@ def _solve_condensed(system: System, solver: AbstractMLCPSolver, rows: Rows, gue
 
     found = _settle(system, rows, attempt, guess)
     N, X = scaled(saddle.forces(system, rows, found.lam))
-    v_new, lam_new = _refine(system, lu, rows, found.v, found.lam, found.x)
+    v_new, lam_new = saddle.corrected(system, lu, rows, found.v, found.lam, found.x)
     return found._replace(v=v_new, lam=lam_new, condensed=(lu, rates, N, X))
 
 
@@ -169,13 +168,6 @@ def _levels_ahead(system: System, rows: Rows, found: _Solved, alone: Array) -> A
     along = jnp.sum(direction * take(ahead[..., 0], [axis.joint for axis in saddle.pressing(system)]), axis=-1)
     level = box.bearing * jnp.where(along >= 0, along, _LOCKING * size)
     return alone.at[np.array(system.bearings)].add(level)
-
-
-def _refine(system: System, lu: Factor, rows: Rows, v: Array, lam: Array, x: Array):
-    """One step of iterative refinement: what is wrong in a gap is divided by Sigma in inverse dynamics."""
-    gap = saddle.gaps(system, rows, v) + rows.sigma * lam
-    dv, dlam = saddle.solve(system, lu, saddle.balance(system, rows, v, lam, x)[..., None], gap[..., None])
-    return v - dv[..., 0], lam - dlam[..., 0]
 
 
 @functools.partial(solve_rows.defjvp, symbolic_zeros=True)
