@@ -12,6 +12,8 @@ from typing import Any
 
 import jax
 
+from spookax._compiled import compiler_options
+
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build/benchmarks"
 
@@ -52,9 +54,10 @@ def timed(call: Callable[[], Any], budget: float = 2.0, least: int = 5, most: in
 
 
 def compile_now(function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None) -> Compiled:
-    """Trace, lower and compile a function of arrays for these arguments."""
+    """Trace, lower and compile a function of arrays for these arguments; with the options of `sx.jit`, or others."""
+    chosen = compiler_options(quick=False) if options is None else dict(options)
     began = time.perf_counter()
-    call = jax.jit(function, compiler_options=None if options is None else dict(options)).lower(*args).compile()
+    call = jax.jit(function, compiler_options=chosen).lower(*args).compile()
     return Compiled(call, time.perf_counter() - began, temporary_memory(call))
 
 

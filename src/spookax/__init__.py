@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._compiled import jit as jit
     from .loading import enable_x64 as enable_x64
     from .loading import load as load
     from .report import write_report as write_report
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .stepping import Trajectory as Trajectory
     from .stepping import inverse_dynamics as inverse_dynamics
     from .stepping import rollout as rollout
+    from .stepping import rollouts as rollouts
     from .stepping import state_from_joints as state_from_joints
     from .study.estimate import Estimate as Estimate
     from .study.identify import Progress as Progress
@@ -37,10 +39,11 @@ if TYPE_CHECKING:
     from .viewer import view as view
 
 _HOMES = {
+    "._compiled": ("jit",),
     ".loading": ("enable_x64", "load"),
     ".report": ("write_report",),
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
-    ".stepping": ("Trajectory", "inverse_dynamics", "rollout", "state_from_joints"),
+    ".stepping": ("Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
     ".study.estimate": ("Estimate",),
     ".study.identify": ("Progress", "identify"),
     ".study.read": ("StudyError", "load_study=read_study"),

@@ -6,6 +6,7 @@ from .march import half_kick_back as half_kick_back
 from .rollout import Trajectory as Trajectory
 from .rollout import kick_inputs as kick_inputs
 from .rollout import rollout as rollout
+from .rollout import rollouts as rollouts
 from .spook import StepInfo as StepInfo
 from .spook import step as step
 from .start import state_from_joints as state_from_joints

@@ -1,19 +1,24 @@
 """Simulation: a scan of steps, and the trajectory it leaves."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
-from .._compiled import compiled
+from .._compiled import compiled, jit
 from .._results import STEP_RESULTS
+from .._threads import concurrently, cores
 from .._typing import Array, Float, Int
 from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
 from ..math import rotation
 from ..system import Params, State, System
 from .march import March, march
+
+_PIECE = 8  # environments that step together: what they need stays in the caches of a core
 
 
 class Trajectory(eqx.Module):
@@ -93,6 +98,79 @@ def rollout(
     if wrenches is not None and jnp.shape(wrenches) != expected:
         raise ValueError(f"`wrenches` must have the shape {expected} (steps, bodies, 6), got {jnp.shape(wrenches)}")
     return _rollout(system, params, state, controls, wrenches, half_kick, solver, throw)
+
+
+def rollouts(
+    system: System,
+    params: Params,
+    states: State,
+    controls: Float[Array, "batch steps motors"],
+    *,
+    half_kick: bool = True,
+    solver: AbstractMLCPSolver | None = None,
+    throw: bool = True,
+) -> Trajectory:
+    """`rollout` of many environments; the leading axis of the trajectory is theirs.
+
+    On a CPU some at a time, as many as the caches of a core hold, and called by itself on all cores; elsewhere all at
+    once.
+
+    **Arguments:**
+
+    - `params`: one mechanism for all, or a leading axis in every array.
+    - `states`: with a leading axis in every array.
+    - `controls`: motor commands held over each step.
+
+    **Raises:** `ValueError` for leading axes that differ; as `rollout` does.
+    """
+    controls = jnp.asarray(controls)
+    shared = jnp.ndim(params.step) == 0
+    batch = (states, controls) if shared else (states, controls, params)
+    count = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(batch)}
+    if len(count) != 1 or count in ({()}, {(0,)}):
+        found = ", ".join(str(shape[0]) if shape else "none" for shape in sorted(count))
+        raise ValueError(f"`rollouts`: every array needs the same leading axis, one entry at least; got {found}")
+    size = controls.shape[0]
+
+    def together(*batch: Any) -> Trajectory:
+        return _rollouts(system, params if shared else None, batch, half_kick, solver, throw)
+
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((batch, params))) or jax.default_backend() != "cpu":
+        return together(*batch)
+    share = -(-size // cores())
+    share = -(-share // _PIECE) * _PIECE if share > _PIECE else share
+    starts = range(0, size, share)
+    last = [(start + jnp.arange(share)) % size for start in starts]  # the last share is filled up from the first
+    parts = concurrently([lambda of=of: together(*jax.tree.map(lambda a: jnp.asarray(a)[of], batch)) for of in last])
+    return jax.tree.map(lambda *a: jnp.concatenate(a)[:size], *parts)
+
+
+@jit
+def _rollouts(
+    system: System,
+    params: Params | None,
+    batch: tuple[Any, ...],
+    half_kick: bool,
+    solver: AbstractMLCPSolver | None,
+    throw: bool,
+) -> Trajectory:
+    def one(state: State, controls: Array, own: Params | None = None) -> Trajectory:
+        given = own if params is None else params
+        assert given is not None
+        return rollout(system, given, state, controls, half_kick=half_kick, solver=solver, throw=throw)
+
+    many = jax.vmap(one)
+    size = batch[1].shape[0]
+    if size <= _PIECE or jax.default_backend() != "cpu":
+        return many(*batch)
+    whole = size // _PIECE * _PIECE
+    pieces = jax.tree.map(lambda a: a[:whole].reshape(whole // _PIECE, _PIECE, *a.shape[1:]), batch)
+    out = jax.lax.map(lambda piece: many(*piece), pieces)
+    out = jax.tree.map(lambda a: a.reshape(whole, *a.shape[2:]), out)
+    if whole == size:
+        return out
+    rest = many(*jax.tree.map(lambda a: a[whole:], batch))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
 
 
 @compiled
