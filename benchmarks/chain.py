@@ -18,20 +18,25 @@ from .measure import Row, compile_now, row, timed
 
 LINKS = (16, 64, 256)
 RUNGS = (8, 32)
+RUNS = 3
 STEPS = 200
 STEP = 0.002  # s
 LINK = 1 / 16  # m; links that shrink with their number would swing faster than the step follows
 
 
 def run() -> list[Row]:
-    """Rows of all mechanisms; ratios are to the smallest of a kind. Each is measured in a process of its own: what was
-    compiled before slows down what is compiled after."""
+    """Rows of all mechanisms, the least of some runs; ratios are to the smallest of a kind.
+
+    Each run is a process of its own: what was compiled before slows down what is compiled after.
+    """
     rows: list[Row] = []
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as alone:
         for kind, (sizes, _) in KINDS.items():
             first: dict[str, float] = {}
             for size in sizes:
-                for quantity, value, unit in alone.submit(_measured, kind, size).result():
+                found = [alone.submit(_measured, kind, size).result() for _ in range(RUNS)]
+                for (quantity, _, unit), *others in zip(found[0], *found, strict=True):
+                    value = min(value for _, value, _ in others)
                     least = first.setdefault(quantity, value)
                     against = {"over": least, "to": f"{sizes[0]}"} if unit in ("µs", "s") else {}
                     rows.append(row(f"{kind}, {size}", quantity, value, unit, **against))

@@ -50,6 +50,28 @@ def test_solution_equals_the_dense_one(extra_edges, levels, rng):
     np.testing.assert_allclose(x, np.linalg.solve(dense, rhs), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("size", [6, (6, 5)], ids=["one size", "two sizes"])
+def test_nodes_with_fewer_neighbours_join_the_others(size, rng):
+    """The ends of a chain, which meet one node later where the others meet two, share their program."""
+    n = 40
+    sizes = (size,) * n if isinstance(size, int) else tuple(size[i % 2] for i in range(n))
+    pattern = block_sparse.symbolic(sizes, {(i, i + 1) for i in range(n - 1)}, None, {})
+    apart = sum(len({len(pattern.later[i]) for i in level}) for level in pattern.levels)
+    assert apart > len(pattern.levels) + 1, "nothing to fill up"
+    dense, blocks, _ = draw(rng, sizes, {(i, i + 1) for i in range(n - 1)})
+    rhs = rng.normal(size=(sum(sizes), 2))
+    fronts = []
+
+    @compiled
+    def solve(stacked, rhs):
+        factor = block_sparse.factor(pattern, filled(stacked))
+        fronts.append(len(factor.fronts))
+        return solution(factor, rhs)
+
+    np.testing.assert_allclose(solve(stacks(sizes, blocks), rhs), np.linalg.solve(dense, rhs), rtol=1e-9, atol=1e-10)
+    assert fronts[0] <= len(pattern.levels) + 1  # one node does not do the work of three
+
+
 def stacks(sizes, blocks):
     """Blocks of one shape, stacked, with their keys."""
     shapes = {}
@@ -120,6 +142,9 @@ def test_sums_of_groups(rng):
     for groups in ([[0, 1, 2], [], [5]], [list(range(30)), [], [], [1], [], [], [], [], [], [], [], []]):
         expected = np.array([values[group].sum(axis=0) for group in groups])
         np.testing.assert_allclose(block_sparse.sums(jnp.asarray(values), groups), expected, rtol=1e-14, atol=1e-14)
+    values[7] = 0.0
+    known = block_sparse.sums(jnp.asarray(values), [[0, 1], [2], [3]], zero=7)
+    np.testing.assert_allclose(known, [values[0] + values[1], values[2], values[3]], rtol=1e-14)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 9])

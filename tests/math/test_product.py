@@ -39,6 +39,13 @@ def test_batches(factors, repeat):
     close(jax.vmap(jax.vmap(matmul, (0, None)), (None, 0))(A, B), np.einsum("aik,bkj->baij", A, B))
 
 
+@pytest.mark.parametrize("narrow", [3, 16, 17])  # outer products up to 16 columns
+def test_long_times_small(narrow, rng):
+    A, B = rng.normal(size=(300, narrow)), rng.normal(size=(narrow, 4))
+    close(matmul(jnp.asarray(A), jnp.asarray(B)), A @ B, rtol=1e-12)
+    close(jax.vmap(matmul, (0, None))(A.reshape(60, 5, narrow), B), (A @ B).reshape(60, 5, 4), rtol=1e-12)
+
+
 def test_derivatives(factors):
     check_grads(matmul, factors, order=2)
     check_grads(jax.vmap(matmul), factors, order=2)
