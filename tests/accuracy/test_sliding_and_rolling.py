@@ -35,6 +35,7 @@ def test_friction_of_a_plane_is_a_box_along_its_axes(turned, share):
     assert np.linalg.norm(speed) / 1.23377 == pytest.approx(share, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_a_sphere_slips_until_it_rolls():
     """On a light plate that may slide: at u / (7/2 a) it rolls on with 5/7 of its speed u, slowed down by a before,
     which is mu g but for what the plate takes of it.

@@ -36,6 +36,7 @@ def test_viscous_friction_sets_the_speed():
             assert errors[0] / errors[1] == pytest.approx(4, rel=0.15), name
 
 
+@pytest.mark.slow
 def test_a_spring_swings_with_its_period():
     """2 pi sqrt(J / k), lengthened by the warp of the implicit midpoint rule, tan(W / 2) = h omega / 2."""
     h, k = 0.005, 8.0

@@ -35,7 +35,8 @@ def _batch(swing, size: int):
     return place(angles), controls
 
 
-@pytest.mark.parametrize("size", [pytest.param(3, marks=pytest.mark.slow), 19])  # less than a piece; shares to fill up
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [3, 19])  # less than a piece; shares to fill up
 def test_every_environment_moves_as_alone(swing, size):
     system, params = swing
     states, controls = _batch(swing, size)

@@ -321,7 +321,7 @@ SEARCH = 0.05  # what the search for the levels settles for
 @pytest.mark.parametrize(
     ("process", "sensors", "factors"),
     [
-        (True, False, [3.0, 1.0, 1.0, 1.0]),
+        pytest.param(True, False, [3.0, 1.0, 1.0, 1.0], marks=pytest.mark.slow),
         pytest.param(True, False, [0.1, 1.0, 1.0, 1.0], marks=pytest.mark.slow),
         pytest.param(False, True, [1.0, 0.5, 2.0, 1.0], marks=pytest.mark.slow),
         (True, True, [0.5, 1.5, 0.7, 3.0]),
