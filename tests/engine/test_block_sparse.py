@@ -2,12 +2,14 @@
 
 import ast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine.mechanisms import compiled
 
 from spookax.math import block_sparse
+from spookax.math.blocks import Store, inverse, sums
 
 
 def tree_edges(rng, n):
@@ -81,7 +83,7 @@ def stacks(sizes, blocks):
 
 
 def filled(stacked):
-    work = block_sparse.Store()
+    work = Store()
     for keys, block in stacked.items():
         work.put(ast.literal_eval(keys), block)
     return work
@@ -92,7 +94,7 @@ def solved(pattern, stacked, rhs):
 
 
 def solution(factor, rhs):
-    x, sizes = block_sparse.Store(), factor.pattern.sizes
+    x, sizes = Store(), factor.pattern.sizes
     ends = np.cumsum(sizes)
     for i, (end, size) in enumerate(zip(ends, sizes, strict=True)):
         x.put([(i,)], rhs[None, end - size : end])
@@ -101,16 +103,20 @@ def solution(factor, rhs):
 
 
 @pytest.mark.parametrize("count", [0, 1])
-@pytest.mark.parametrize("waiting", [(), (1, 3)], ids=["all bodies first", "three of five"])
-def test_what_was_begun_is_finished_for_other_rows(waiting, count, rng):
+@pytest.mark.parametrize(
+    ("bodies", "waiting"), [(5, ()), (5, (1, 3)), (40, ())], ids=["all bodies first", "three of five", "with a loop"]
+)
+def test_what_was_begun_is_finished_for_other_rows(bodies, waiting, count, rng):
     """Bodies of 6 and nodes of 5 between them, whose rows are multiplied and whose diagonal is added to, twice."""
-    sizes, bodies = (6,) * 5 + (5,) * 4, 5
-    joints = {bodies + j: {j, j + 1} for j in range(4)}
+    sizes, nodes = (6,) * bodies + (5,) * (bodies - 1), bodies - 1
+    joints = {bodies + j: {j, j + 1} for j in range(nodes)}
     edges = {(j, b) for j, ends in joints.items() for b in ends}
     pattern = block_sparse.symbolic(sizes, edges, None, joints | {b: set(joints) for b in waiting})
     assert set(pattern.levels[0]) == set(range(bodies)) - set(waiting)
     dense, blocks, _ = draw(rng, sizes, edges)
-    rhs, scale, diagonal = rng.normal(size=(50, 2)), rng.uniform(0.5, 2.0, (2, 4, 5)), rng.uniform(1.0, 2.0, (2, 4, 5))
+    assert (pattern.unrolled < len(pattern.levels)) == (bodies > 5)
+    scale, diagonal = rng.uniform(0.5, 2.0, (2, nodes, 5)), rng.uniform(1.0, 2.0, (2, nodes, 5))
+    rhs = rng.normal(size=(sum(sizes), 2))
 
     @compiled
     def solve(stacked, scale, diagonal, rhs):
@@ -121,6 +127,62 @@ def test_what_was_begun_is_finished_for_other_rows(waiting, count, rng):
         by = np.concatenate([np.ones(6 * bodies), scale[k].reshape(-1)])
         added = np.concatenate([np.zeros(6 * bodies), diagonal[k].reshape(-1)])
         np.testing.assert_allclose(x, np.linalg.solve(by[:, None] * dense + np.diag(added), rhs), rtol=1e-9, atol=1e-9)
+
+
+def chain_of(n, *sizes):
+    """Nodes in a row, of some sizes in turn."""
+    return tuple(sizes[i % len(sizes)] for i in range(n)), {(i, i + 1) for i in range(n - 1)}
+
+
+def bush_of(n, rng):
+    """A random tree in which nodes have at most three neighbours, of two sizes."""
+    edges, free = set(), [0, 0, 0]
+    for i in range(1, n):
+        edges.add((i, free.pop(int(rng.integers(len(free))))))
+        free += [i, i]
+    return tuple(rng.choice([6, 5], n).tolist()), edges
+
+
+@pytest.mark.parametrize("mechanism", ["chain", "chain of two sizes", "bush"])
+def test_the_last_levels_are_rounds_of_a_loop(mechanism, rng):
+    """The solution is the dense one, and its transpose that of the transposed matrix, alone and in a batch."""
+    shapes = {"chain": chain_of(70, 6), "chain of two sizes": chain_of(70, 6, 3), "bush": bush_of(90, rng)}
+    sizes, edges = shapes[mechanism]
+    pattern = block_sparse.symbolic(sizes, edges, None, {})
+    assert pattern.unrolled < len(pattern.levels)
+    drawn = [draw(rng, sizes, edges)[:2] for _ in range(2)]
+    rhs, weights = rng.normal(size=(2, 2, sum(sizes), 2))
+
+    def both(stacked, rhs, weights):
+        x, back = jax.vjp(lambda rhs: solved(pattern, stacked, rhs), rhs)
+        return x, back(weights)[0]
+
+    stacked = [stacks(sizes, blocks) for _, blocks in drawn]
+    alone = compiled(both)(stacked[0], rhs[0], weights[0])
+    x, cotangent = compiled(jax.vmap(both))(jax.tree.map(lambda *b: np.stack(b), *stacked), rhs, weights)
+    for k, (dense, _) in enumerate(drawn):
+        np.testing.assert_allclose(x[k], np.linalg.solve(dense, rhs[k]), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(cotangent[k], np.linalg.solve(dense.T, weights[k]), rtol=1e-9, atol=1e-9)
+    for one, many in zip(alone, (x, cotangent), strict=True):
+        np.testing.assert_allclose(one, many[0], rtol=1e-9, atol=1e-9)
+
+
+def test_a_program_does_not_grow_with_the_length_of_a_chain(rng):
+    """From 64 to 512 nodes three levels more, none of which is a program of its own."""
+    lines = {}
+    for n in (64, 512):
+        sizes, edges = chain_of(n, 6)
+        pattern = block_sparse.symbolic(sizes, edges, None, {})
+        blocks = {key: np.zeros((6, 6)) for i, j in edges for key in ((i, j), (j, i), (i, i), (j, j))}
+
+        def solve(stacked, rhs, pattern=pattern):
+            x = Store()
+            x.put([(i,) for i in range(len(rhs))], rhs)
+            block_sparse.factor(pattern, filled(stacked)).solve(x)
+            return x.get([(i,) for i in range(len(rhs))])
+
+        lines[n] = len(jax.jit(solve).lower(stacks(sizes, blocks), np.zeros((n, 6, 1))).as_text().splitlines())
+    assert lines[512] <= 1.02 * lines[64], lines
 
 
 def test_levels_of_a_chain_grow_with_its_logarithm():
@@ -141,9 +203,9 @@ def test_sums_of_groups(rng):
     values = rng.normal(size=(30, 2))
     for groups in ([[0, 1, 2], [], [5]], [list(range(30)), [], [], [1], [], [], [], [], [], [], [], []]):
         expected = np.array([values[group].sum(axis=0) for group in groups])
-        np.testing.assert_allclose(block_sparse.sums(jnp.asarray(values), groups), expected, rtol=1e-14, atol=1e-14)
+        np.testing.assert_allclose(sums(jnp.asarray(values), groups), expected, rtol=1e-14, atol=1e-14)
     values[7] = 0.0
-    known = block_sparse.sums(jnp.asarray(values), [[0, 1], [2], [3]], zero=7)
+    known = sums(jnp.asarray(values), [[0, 1], [2], [3]], zero=7)
     np.testing.assert_allclose(known, [values[0] + values[1], values[2], values[3]], rtol=1e-14)
 
 
@@ -151,4 +213,4 @@ def test_sums_of_groups(rng):
 def test_inverse_of_a_block(n, rng):
     m = rng.normal(size=(n, n))
     m = m + (0.5 - np.linalg.eigvalsh((m + m.T) / 2)[0]) * np.eye(n)
-    np.testing.assert_allclose(compiled(block_sparse.inverse)(m), np.linalg.inv(m), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(compiled(inverse)(m), np.linalg.inv(m), rtol=1e-11, atol=1e-12)

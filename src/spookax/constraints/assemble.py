@@ -25,7 +25,7 @@ import numpy as np
 
 from .._typing import Array, Float, Scalar
 from ..math import rotation
-from ..math.block_sparse import inverse, sums, take
+from ..math.blocks import inverse, sums, take
 from ..math.product import matmul, matvec
 from ..system import Params, State, System
 from ..system.params import inertia_matrix

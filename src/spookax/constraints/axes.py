@@ -15,7 +15,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
-from ..math.block_sparse import take as take_rows
+from ..math.blocks import take as take_rows
 from ..math.product import matmul, matvec
 from ..system import Axis, Params, System
 from .frames import Kinematics

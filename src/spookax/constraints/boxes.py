@@ -22,7 +22,7 @@ import numpy as np
 
 from .._typing import Array, Bool, Float
 from ..math import network
-from ..math.block_sparse import take
+from ..math.blocks import take
 from ..math.limited import limited
 from ..system import Params, System
 

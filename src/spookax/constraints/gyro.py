@@ -15,7 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .._typing import Array, Float, Matrix3, Scalar, Vector3
 from ..math import rotation
-from ..math.block_sparse import inverse
+from ..math.blocks import inverse
 from ..math.product import matmul, matvec
 
 _NEWTON_STEPS = 3

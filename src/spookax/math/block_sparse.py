@@ -6,89 +6,24 @@ LU without pivoting is stable in any order that never eliminates a constraint be
 nodes of one level do not touch each other and are eliminated together, as batches of blocks. A tree of few nodes is
 eliminated from leaves to root, without fill; many nodes in levels whose number grows with their logarithm, with a
 bounded fill for trees. Loops cost their fill.
-
-Nothing here calls LAPACK: batched LAPACK inside scans can block the thread pool of a small machine, and closed
-forms for blocks of at most six rows are faster.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from .._typing import Array, Float
-from . import rotation
+from .blocks import Key, Store, inverses, joined, take
+from .level_loop import Loop, eliminate, rounds
 from .product import matmul
 
-Key = tuple[int, ...]
 Nodes = tuple[tuple[int, ...], ...]
+_UNROLLED = 3  # levels of many nodes, each a program of its own
+_LOOPED = 3  # fewer levels than these are none of a loop
+_NARROW = 3  # later nodes of a node of a loop: filling up wider ones costs more time than it saves to compile them
 _SLACK = 2  # how many neighbours more than the least a node may have to be eliminated in the same level
-
-
-def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Inverse of a small matrix with positive definite symmetric part: halves, down to closed forms of size 3.
-
-    Raises nothing: a singular matrix gives non-finite numbers, which the callers test.
-    """
-    n = m.shape[-1]
-    if n == 1:
-        return 1 / m
-    if n == 2:
-        (a, b), (c, d) = m
-        return jnp.stack([jnp.stack([d, -b]), jnp.stack([-c, a])]) / (a * d - b * c)
-    if n == 3:
-        # adjugate: columns m1 x m2, m2 x m0, m0 x m1
-        columns = rotation.cross(jnp.roll(m, -1, axis=0), jnp.roll(m, -2, axis=0))
-        return columns.T / jnp.sum(m[0] * columns[0])
-    k = 3 if n <= 6 else n // 2
-    a, b, c, d = m[:k, :k], m[:k, k:], m[k:, :k], m[k:, k:]
-    ai = inverse(a)
-    left = matmul(c, ai)
-    si = inverse(d - matmul(left, b))
-    right = matmul(ai, b)
-    corner = matmul(right, si)
-    return jnp.block([[ai + matmul(corner, left), -corner], [-matmul(si, left), si]])
-
-
-def inverses(m: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
-    """Inverses of a batch of blocks."""
-    return inverse(m[0])[None] if m.shape[0] == 1 else jax.vmap(inverse)(m)
-
-
-def take(values: Float[Array, "k ..."], index: Sequence[int]) -> Float[Array, "m ..."]:
-    """Some entries of an array, by indices known when the program is built: nothing for all of them in order."""
-    if len(index) == values.shape[0] and list(index) == list(range(values.shape[0])):
-        return values
-    if len(index) == 0 or list(index) == list(range(index[0], index[0] + len(index))):
-        first = index[0] if len(index) else 0
-        return jax.lax.slice_in_dim(values, first, first + len(index))
-    blocks = jax.lax.GatherDimensionNumbers(tuple(range(1, values.ndim)), (0,), (0,))
-    places = np.asarray(index, dtype=np.int32)[:, None]
-    return jax.lax.gather(values, places, blocks, (1, *values.shape[1:]), mode="promise_in_bounds")
-
-
-def sums(
-    values: Float[Array, "k ..."], groups: Sequence[Sequence[int]], zero: int | None = None
-) -> Float[Array, "groups ..."]:
-    """Sums of entries of `values`, one for each group of indices known when the program is built.
-
-    `zero`: the index of an entry that is zero, if there is one.
-    """
-    width = max((len(group) for group in groups), default=0)
-    if width == 0:
-        return jnp.zeros((len(groups), *values.shape[1:]), dtype=values.dtype)
-    if width * len(groups) > 4 * (len(groups) + values.shape[0]):  # few groups with many entries
-        owner = np.array([g for g, group in enumerate(groups) for _ in group], dtype=int)
-        chosen = take(values, [i for group in groups for i in group])
-        return jnp.zeros((len(groups), *values.shape[1:]), dtype=values.dtype).at[owner].add(chosen)
-    padded, none = values, zero or 0
-    if zero is None and any(len(group) < width for group in groups):
-        padded, none = jnp.concatenate([values, jnp.zeros_like(values[:1])]), values.shape[0]
-    columns = [[group[i] if i < len(group) else none for group in groups] for i in range(width)]
-    return sum((take(padded, column) for column in columns[1:]), take(padded, columns[0]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +37,7 @@ class Pattern:
     sizes: tuple[int, ...]
     levels: tuple[tuple[int, ...], ...]
     later: tuple[tuple[int, ...], ...]
+    unrolled: int  # levels that are a program of their own; the others are rounds of a loop
 
 
 def symbolic(
@@ -130,7 +66,11 @@ def symbolic(
                 neighbours[j].update(k for k in around if k != j)
         left.difference_update(level)
         gone.update(level)
-    return Pattern(tuple(sizes), tuple(levels), tuple(later))
+    wide = [k for k, level in enumerate(levels) if max(len(later[i]) for i in level) > _NARROW]
+    unrolled = max([_UNROLLED, *(k + 1 for k in wide)])
+    if order is not None or len(levels) < unrolled + _LOOPED:
+        unrolled = len(levels)
+    return Pattern(tuple(sizes), tuple(levels), tuple(later), unrolled)
 
 
 def _independent(
@@ -150,72 +90,6 @@ def _independent(
                 touched |= neighbours[i]
         best = max(best, chosen, key=len)
     return tuple(sorted(best))
-
-
-class Store:
-    """Blocks by key, kept as stacks of one shape each; all bookkeeping is done when the program is built."""
-
-    def __init__(self) -> None:
-        self._stacks: list[Array] = []
-        self._place: dict[Key, tuple[int, int]] = {}
-
-    def put(self, keys: Sequence[Key], blocks: Float[Array, "k ..."]) -> None:
-        """Keep (or replace) one block for each key."""
-        self._place.update((key, (len(self._stacks), i)) for i, key in enumerate(keys))
-        self._stacks.append(blocks)
-
-    def copy(self) -> "Store":
-        """The same blocks, to be changed by themselves."""
-        other = Store()
-        other._stacks, other._place = list(self._stacks), dict(self._place)
-        return other
-
-    def __iter__(self) -> Iterator[Key]:
-        """The keys."""
-        return iter(self._place)
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._place
-
-    def get(self, keys: Sequence[Key]) -> Float[Array, "k ..."]:
-        """The blocks of some keys, of one shape, stacked; zeros for keys that are not there, but for one at least."""
-        places = [self._place.get(key, _NOWHERE) for key in keys]
-        sources = list(dict.fromkeys(stack for stack, _ in places if stack >= 0))
-        parts: list[Array] = []
-        where, count = [-1] * len(places), 0
-        for source in sources:
-            mine = [n for n, (stack, _) in enumerate(places) if stack == source]
-            parts.append(take(self._stacks[source], [places[n][1] for n in mine]))
-            for n in mine:
-                where[n], count = count, count + 1
-        if -1 in where:
-            parts.append(jnp.zeros_like(parts[0][:1]))
-        return take(_joined(parts), [count if n < 0 else n for n in where])
-
-    def add(self, keys: Sequence[Key], terms: Float[Array, "k ..."]) -> None:
-        """Add a term to the block of each key; keys may repeat, blocks that are not there are zero.
-
-        A term whose key names no node (a negative number) is zero and left out.
-        """
-        groups: dict[Key, list[int]] = {}
-        left_out = None
-        for i, key in enumerate(keys):
-            if min(key) >= 0:
-                groups.setdefault(key, []).append(i)
-            else:
-                left_out = i
-        for here in (True, False):
-            found = {key: group for key, group in groups.items() if (key in self) == here}
-            if found:
-                total = sums(terms, list(found.values()), zero=left_out)
-                self.put(list(found), self.get(list(found)) + total if here else total)
-
-
-_NOWHERE = (-1, 0)
-
-
-def _joined(parts: Sequence[Array], axis: int = 0) -> Array:
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=axis)
 
 
 @dataclasses.dataclass
@@ -240,6 +114,7 @@ class Factor:
 
     pattern: Pattern
     fronts: list[_Front]
+    loop: Loop | None
 
     def solve(self, x: Store) -> None:
         """Replace the right-hand sides in `x`, blocks (size, columns) under `(node,)`, by the solution of K x = rhs."""
@@ -253,13 +128,15 @@ class Factor:
                 mine = terms[:, start : start + width].reshape(-1, size, terms.shape[2])
                 x.add([(r,) for r in itertools.chain(*table)], mine)
                 start += width
+        if self.loop is not None:
+            self.loop.backward(self.loop.forward(x), x)
         for front in reversed(self.fronts):
             keys = [(i,) for i in front.nodes]
             own = x.get(keys)
             if front.upper is not None:
                 found = [x.get([(c,) for c in itertools.chain(*table)]) for _, table in front.later]
                 rows = [part.reshape(len(keys), -1, own.shape[2]) for part in found]
-                own = own - matmul(front.upper, _joined(rows, axis=1))
+                own = own - matmul(front.upper, joined(rows, axis=1))
             x.put(keys, matmul(front.inverses, own))
 
 
@@ -299,19 +176,28 @@ class Begun:
                 by_size = [
                     factors([r for later in table for r in later]).reshape(count, -1) for _, table in front.later
                 ]
-                lower = _joined(by_size, axis=1)[:, :, None] * lower
+                lower = joined(by_size, axis=1)[:, :, None] * lower
             fronts.append(dataclasses.replace(front, lower=lower))
-        return Factor(self.pattern, fronts + _eliminate(self.pattern, work, levels[self.count :]))
+        more = _eliminate(self.pattern, work, levels[self.count : self.pattern.unrolled])
+        return Factor(self.pattern, fronts + more, _looped(self.pattern, work))
 
 
 def begin(pattern: Pattern, work: Store, count: int) -> Begun:
-    """Eliminate the nodes of the first `count` levels. `work`: as for `factor`."""
+    """Eliminate the nodes of the first `count` levels, or of fewer. `work`: as for `factor`."""
+    count = min(count, pattern.unrolled)
     return Begun(pattern, count, _eliminate(pattern, work, pattern.levels[:count]), work)
 
 
 def factor(pattern: Pattern, work: Store) -> Factor:
     """Factor the matrix given by its blocks under `(row node, column node)`; absent blocks are zero. Uses up `work`."""
-    return Factor(pattern, _eliminate(pattern, work, pattern.levels))
+    fronts = _eliminate(pattern, work, pattern.levels[: pattern.unrolled])
+    return Factor(pattern, fronts, _looped(pattern, work))
+
+
+def _looped(pattern: Pattern, work: Store) -> Loop | None:
+    """The factors of the levels that are rounds of a loop."""
+    levels = pattern.levels[pattern.unrolled :]
+    return eliminate(rounds(pattern.sizes, levels, pattern.later), work) if levels else None
 
 
 def _eliminate(pattern: Pattern, work: Store, levels: Sequence[tuple[int, ...]]) -> list[_Front]:
@@ -331,7 +217,7 @@ def _eliminate(pattern: Pattern, work: Store, levels: Sequence[tuple[int, ...]])
                 below.append(work.get([(r, i) for i, r in meets]).reshape(count, -1, s))
                 blocks = work.get(meets)
                 beside.append(jnp.swapaxes(blocks.reshape(count, -1, *blocks.shape[1:]), 1, 2).reshape(count, s, -1))
-            lower, upper = matmul(_joined(below, axis=1), inverse_pivots), _joined(beside, axis=2)
+            lower, upper = matmul(joined(below, axis=1), inverse_pivots), joined(beside, axis=2)
             fronts.append(_Front(nodes, later, inverse_pivots, lower, upper))
             product = -matmul(lower, upper)
             start_r = 0
@@ -347,7 +233,7 @@ def _eliminate(pattern: Pattern, work: Store, levels: Sequence[tuple[int, ...]])
                     start_c = end_c
                 start_r = end_r
         for keys, parts in updates.values():
-            work.add(keys, _joined(parts))
+            work.add(keys, joined(parts))
     return fronts
 
 

@@ -16,7 +16,7 @@ from .._typing import Array, Bool
 from ..constraints import Prepared, Rows, axes
 from ..constraints.assemble import mass_matrix, velocity
 from ..constraints.boxes import elastic, reached
-from ..math.block_sparse import take
+from ..math.blocks import take
 from ..system import State, System
 from . import saddle
 

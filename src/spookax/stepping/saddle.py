@@ -9,7 +9,7 @@ from .._typing import Array, Float
 from ..constraints.assemble import Rows, node_rates, scatter
 from ..constraints.axes import rates
 from ..math import block_sparse
-from ..math.block_sparse import Store, sums, take
+from ..math.blocks import Store, sums, take
 from ..math.product import matvec
 from ..system import Axis, System
 

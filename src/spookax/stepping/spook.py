@@ -20,7 +20,8 @@ from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, ac
 from ..constraints import Prepared, Rows, assemble, axes, boxes
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation
-from ..math.block_sparse import Factor, take
+from ..math.block_sparse import Factor
+from ..math.blocks import take
 from ..math.product import matmul, matvec
 from ..system import State, System
 from . import impacts, saddle
