@@ -1,5 +1,6 @@
 """States large enough for LAPACK: filter and smoother beside covariances and dense least squares, at any condition."""
 
+import dataclasses
 import functools
 
 import jax
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks.filters import Linear
 from spookax.estimation import Filter, FixedLag, smooth_iterated
+from spookax.math import smoother
 from spookax.protocol import Noise, Samples
 
 close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
@@ -144,7 +146,8 @@ def test_single_precision_over_thousands_of_steps(forced, rng):
 
 @pytest.mark.parametrize("exact", [False, True], ids=["regular", "one state known exactly"])
 def test_likelihood_and_beliefs_have_the_slopes_of_their_differences(exact, rng):
-    """In the levels of the noise and of what is known at the start, in both modes, whatever way a triangle is found."""
+    """In the levels of the noise and of what is known at the start, in both modes, whatever way a triangle is found;
+    filtered and smoothed."""
     model, sd = linear(rng, 2, 3), 0.2
     sd0 = np.linspace(0.5, 2.0, N) * np.where(exact, np.arange(N) != 4, 1)
     samples = recording(rng, model, sd, sd0 * rng.normal(size=N), 12)
@@ -152,13 +155,56 @@ def test_likelihood_and_beliefs_have_the_slopes_of_their_differences(exact, rng)
     @jax.jit
     def value(logs):
         f = filter_of(model, sd * jnp.exp(logs[0]), jnp.exp(logs[1]))
-        found = f.run(f.init(jnp.zeros(N), sd0 * jnp.exp(logs[2])), samples)
-        return found.log_likelihood + jnp.sum(found.x**2) + jnp.sum(found.last.factor**2)
+        found = f.run(f.init(jnp.zeros(N), sd0 * jnp.exp(logs[2])), samples, trail=True)
+        back = f.smooth(found)
+        filtered = found.log_likelihood + jnp.sum(found.x**2) + jnp.sum(found.last.factor**2)
+        return jnp.stack([filtered, jnp.sum(back.x**2), jnp.sum(back.sd)])
 
     at, eps = jnp.array([0.1, -0.2, 0.05]), 1e-5
-    central = [(value(at + eps * d) - value(at - eps * d)) / (2 * eps) for d in np.eye(3)]
+    central = np.transpose([(value(at + eps * d) - value(at - eps * d)) / (2 * eps) for d in np.eye(3)])
     close(jax.jit(jax.jacfwd(value))(at), central, rtol=1e-6)
-    close(jax.jit(jax.grad(value))(at), central, rtol=1e-6)
+    close(jax.jit(jax.jacrev(value))(at), central, rtol=1e-6)
+
+
+def _gap(rng):
+    """A recording without readings for a while, and a prior that knows nothing: predictions that smoothing shrinks."""
+    model = linear(rng, 2, N)
+    model = dataclasses.replace(model, A=jnp.asarray(model.A) * 1.3 / 0.98)  # what nobody reads grows
+    steps = 120
+    samples = recording(rng, model, 0.1, np.zeros(N), steps)
+    seen = np.asarray(samples.seen) * ((np.arange(steps) < 40) | (np.arange(steps) > 70))[:, None, None]
+    f = filter_of(model, 0.1)
+    return f, f.run(f.init(np.zeros(N), np.full(N, 1e3)), samples._replace(seen=jnp.asarray(seen)), trail=True)
+
+
+def test_ways_to_smooth_agree(rng):
+    """Adjoint rows, rows on the states and information matrices, with stretches on which the first have no digits."""
+    _, found = _gap(rng)
+    assert found.rows is not None
+    arguments = found.rows.path, found.last.mean, found.last.factor
+    (d, S), *others = (
+        jax.jit(way)(*arguments) for way in (smoother._by_rows, smoother._by_adjoints, smoother._by_information)
+    )
+    for (other, T), digits in zip(others, (1e-8, 1e-5), strict=True):
+        sd = jnp.linalg.norm(S, axis=2)
+        close((other - d) / sd, 0.0, atol=digits)
+        unit = S / sd[:, :, None], T / sd[:, :, None]
+        P, Q = (a @ jnp.swapaxes(a, 1, 2) for a in unit)
+        close(Q, P, atol=digits)
+
+
+def test_rows_on_the_states_are_for_what_later_readings_settle(rng, monkeypatch):
+    """Only the last step, the start of which nothing is known, and what comes before and in the gap."""
+    _, found = _gap(rng)
+    monkeypatch.setattr(smoother, "_combined", lambda mean, factor, rows: (mean * jnp.nan, factor * jnp.nan))
+    assert found.rows is not None
+    d, _ = jax.jit(lambda *path: smoother._by_adjoints(*path))(found.rows.path, found.last.mean, found.last.factor)
+    by_rows = np.any(np.isnan(np.asarray(d)), axis=1)
+    assert by_rows[119]
+    assert by_rows[0]
+    assert by_rows[60]
+    assert not by_rows[75:119].any()
+    assert not by_rows[15:35].any()
 
 
 def test_batches_are_the_single_runs(rng):

@@ -100,9 +100,8 @@ class DualFilter(eqx.Module):
         L = small.cholesky(HS @ HS.T + jnp.eye(e.shape[0], dtype=e.dtype))
         rows, white = small.solve_lower(L, H @ Y + D), small.solve_lower(L, e)
         found = condition(jnp.zeros_like(z), belief.factor, rows, white)
-        innovation = innovation_of(
-            found._replace(log_det=found.log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(L)))), e, reading, self.noise
-        )
+        log_det = found.log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(L)))
+        innovation = innovation_of(found.innovation, log_det, e, reading, self.noise)
         post = condition(states.mean, states.factor, H, e + H @ states.mean)
         gain = small.cholesky_solve(L, HS @ states.factor.T).T
         Y = Y - gain @ (H @ Y + D)

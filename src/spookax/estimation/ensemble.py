@@ -98,7 +98,7 @@ class EnsembleFilter(eqx.Module):
         c = e.shape[1]
         picks = jnp.concatenate([jnp.zeros((c, size), dtype=e.dtype), jnp.eye(c, dtype=e.dtype)], axis=1)
         post = condition(mean, factor, picks, jnp.zeros(c, dtype=e.dtype))
-        innovation = innovation_of(post, jnp.mean(e, axis=0), reading, noise, self.gate)
+        innovation = innovation_of(post.innovation, post.log_det, jnp.mean(e, axis=0), reading, noise, self.gate)
         updated = (post.mean[:, None] + math.sqrt(self.size - 1) * post.factor).T[:, :size]
         a = jnp.where(innovation.accepted > 0, updated, a)
         n = self.model.tangent_size

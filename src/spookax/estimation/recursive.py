@@ -22,7 +22,8 @@ import jax.numpy as jnp
 
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
-from ..math.sqrt_gaussian import Affine, Conditioned, backward, combine, condition, lower, nothing
+from ..math.smoother import Learned, Path, smoothed
+from ..math.sqrt_gaussian import UNROLLED, Affine, condition, lower
 from ..protocol import AbstractModel, Noise, Samples
 from .rules import AbstractRule, Belief, Context, Extended, Move, Reading
 
@@ -36,6 +37,14 @@ class Innovation(NamedTuple):
     nis: Float[Array, "*steps"]  # normalised innovation squared: chi-squared with `size` degrees of freedom
     log_likelihood: Float[Array, "*steps"]
     accepted: Float[Array, "*steps"]  # 0 where the gate kept the readings out
+
+
+class Seen(NamedTuple):
+    """Readings of a step that a gate let in, zero where it did not: rows H a + n = y, and what they did."""
+
+    H: Float[Array, "c a"]
+    y: Float[Array, " c"]
+    learned: Learned
 
 
 class Recursion(NamedTuple):
@@ -54,23 +63,23 @@ class Recursion(NamedTuple):
 
 
 class Trail(NamedTuple):
-    """What a filter leaves behind for its smoother: charts, predicted moments, and the linear models."""
+    """What a filter leaves behind for its smoother: charts, and what it knew in them."""
 
     x: Any
-    mean: Float[Array, "steps n"]  # predicted
-    factor: Float[Array, "steps n n"]
-    affine: Affine
+    path: Path
 
     def filtered(self) -> Float[Array, "steps n k"]:
         """Factors of the filtered states: of the predicted ones beside the noise, which readings of a step may see."""
-        n, q = self.affine.B.shape[-2:]
+        if self.path.learned is not None:
+            return self.path.factor
+        n, q = self.path.affine.B.shape[-2:]
 
         def one(mean: Array, factor: Array, step: Affine) -> Array:
             both = jax.scipy.linalg.block_diag(factor, jnp.eye(q, dtype=factor.dtype))
             HJ = jnp.concatenate([step.H, step.J], axis=1)
             return condition(jnp.concatenate([mean, jnp.zeros(q, dtype=mean.dtype)]), both, HJ, step.y).factor[:n]
 
-        return jax.vmap(one)(self.mean, self.factor, self.affine)
+        return jax.vmap(one)(*self.path[:3])
 
 
 class Smoothed(NamedTuple):
@@ -169,8 +178,8 @@ class Filter(eqx.Module):
 
     def conditioned(
         self, belief: Belief, reading: Reading, noise: Noise, H: Array, y: Array, root: Array | None
-    ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
-        """The belief that has seen rows H a + n = y of its readings, and the rows that the gate let in.
+    ) -> tuple[Belief, Innovation, "Seen"]:
+        """The belief that has seen rows H a + n = y of its readings, and what the gate let in.
 
         `root`: what `AbstractRule.readings` says of n.
         """
@@ -178,7 +187,7 @@ class Filter(eqx.Module):
         if root is not None:  # from the units of n to those of the sensors
             post = post._replace(log_det=post.log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(root))))
             residual = root @ residual
-        innovation = innovation_of(post, residual, reading, noise, self.gate)
+        innovation = innovation_of(post.innovation, post.log_det, residual, reading, noise, self.gate)
         accepted = innovation.accepted > 0
         after = Belief(
             belief.x,
@@ -186,12 +195,15 @@ class Filter(eqx.Module):
             jnp.where(accepted, post.factor, belief.factor),
             belief.hint,
         )
-        return after, innovation, (jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0))
+        said = jnp.where(accepted, post.said, 0.0)
+        groups, size = said.shape[:2]
+        whitened = jnp.where(accepted, post.innovation, 0.0)
+        whitened = jnp.concatenate([whitened, jnp.zeros(groups * size - len(y), dtype=y.dtype)]).reshape(groups, size)
+        learned = Learned(post.gain, said, whitened)
+        return after, innovation, Seen(jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0), learned)
 
-    def updated(
-        self, belief: Belief, u: Array, reading: Reading, noise: Noise
-    ) -> tuple[Belief, Innovation, tuple[Array, Array]]:
-        """`update`, not compiled, and the rows (H, y) it used."""
+    def updated(self, belief: Belief, u: Array, reading: Reading, noise: Noise) -> tuple[Belief, Innovation, "Seen"]:
+        """`update`, not compiled, and the readings it used."""
         rows = self.rule.readings(self.context(u, noise), belief, reading)
         return self.conditioned(belief, reading, noise, *rows)
 
@@ -213,30 +225,39 @@ class Filter(eqx.Module):
 
     def stepped(
         self, belief: Belief, u: Array, reading: Reading, noise: Noise
-    ) -> tuple[Belief, Belief, Innovation, Affine]:
-        """A step with its readings: the filtered belief, the next one, and the linear model that led there."""
+    ) -> tuple[Belief, Belief, Innovation, Affine, Learned]:
+        """A step with its readings: the filtered belief, the next one, the linear model that led there, and what the
+        readings did.
+        """
         condition_on = partial(self.conditioned, belief, reading, noise)
         found, move = self.rule.step(self.context(u, noise), belief, reading, condition_on)
-        filtered, innovation, (H, y) = found
+        filtered, innovation, (H, y, learned) = found
         after, (A, B, c) = self.moved(filtered, move)
         n = self.model.tangent_size
         J = jnp.zeros((H.shape[0], B.shape[1]), dtype=H.dtype).at[:, : H.shape[1] - n].set(H[:, n:])
-        return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y)
+        return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y), learned
+
+    def trail(self, predicted: Belief, filtered: Belief, affine: Affine, learned: Learned) -> Trail:
+        """What smoothing needs of a step."""
+        n = self.model.tangent_size
+        if n <= UNROLLED or self.model.reads_pair:
+            return Trail(predicted.x, Path(predicted.mean[:n], predicted.factor[:n, :n], affine, None))
+        return Trail(predicted.x, Path(filtered.mean, filtered.factor, affine, learned))
 
 
 def innovation_of(
-    post: Conditioned, residual: Array, reading: Reading, noise: Noise, gate: AnyArray | float = math.inf
+    whitened: Array, log_det: Array, residual: Array, reading: Reading, noise: Noise, gate: AnyArray | float = math.inf
 ) -> Innovation:
-    """What a Gaussian that was conditioned on whitened readings says of the readings themselves."""
+    """What readings were, from their whitened innovations and the log-determinant of their covariance (`condition`)."""
     seen = reading.seen.reshape(-1)
     there = seen > 0
-    nis = jnp.sum(post.innovation**2)
+    nis = jnp.sum(whitened**2)
     scale = jnp.where(there, seen / jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1), 1.0)
     size = jnp.sum(there).astype(nis.dtype)
     constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * size
     accepted = nis <= jnp.asarray(gate, dtype=nis.dtype)
-    log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + post.log_det), 0.0)
-    return Innovation(residual, post.innovation, size, nis, log_likelihood, accepted.astype(nis.dtype))
+    log_likelihood = jnp.where(accepted, constant - 0.5 * (nis + log_det), 0.0)
+    return Innovation(residual, whitened, size, nis, log_likelihood, accepted.astype(nis.dtype))
 
 
 def reading_of(model: AbstractModel, y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
@@ -274,7 +295,9 @@ def _predict(f: Filter, belief: Belief, u: Array, noise: Noise) -> Belief:
 
 def standard_deviations(factor: Float[Array, "n k"]) -> Float[Array, " n"]:
     """Of a Gaussian with this factor."""
-    return jnp.sqrt(jnp.sum(factor**2, axis=-1))
+    square = jnp.sum(factor**2, axis=-1)
+    there = square > 0  # a root has no derivative at zero; what is known exactly stays so
+    return jnp.where(there, jnp.sqrt(jnp.where(there, square, 1.0)), 0.0)
 
 
 @compiled
@@ -283,11 +306,9 @@ def _run(f: Filter, belief: Belief, samples: Samples, noise: Noise | None, trail
 
     def body(belief: Belief, step):
         u, reading, level = step
-        filtered, after, innovation, affine = f.stepped(belief, u, reading, level or f.noise)
+        filtered, after, innovation, affine, learned = f.stepped(belief, u, reading, level or f.noise)
         d, S = filtered.mean[:n], filtered.factor[:n]
-        left = None
-        if trail:
-            left = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine)
+        left = f.trail(belief, filtered, affine, learned) if trail else None
         return after, (f.model.retract(belief.x, d), standard_deviations(S), innovation, left)
 
     reading = Reading(samples.y, samples.s, samples.seen)
@@ -298,18 +319,6 @@ def _run(f: Filter, belief: Belief, samples: Samples, noise: Noise | None, trail
 @compiled
 def _smooth(f: Filter, trail: Trail, last: Belief) -> Smoothed:
     n = f.model.tangent_size
-
-    def back(after, step):
-        rows = backward(step.affine, after)
-        return rows, combine(step.mean, step.factor, rows)
-
-    start = nothing(n, trail.mean.dtype)
-    _, (d, S) = jax.lax.scan(back, start, trail, reverse=True)
-    x = jax.vmap(f.model.retract)(trail.x, d)
-    end = f.model.retract(last.x, last.mean[:n]), last.factor[:n, :n]
-    x, S = jax.tree.map(_joined, (x, S), end)
-    return Smoothed(x, standard_deviations(S), S)
-
-
-def _joined(a: Array, end: Array) -> Array:
-    return jnp.concatenate([a, end[None]])
+    d, S = smoothed(trail.path, last.mean[:n], last.factor[:n, :n])
+    x = jax.tree.map(lambda a, end: jnp.concatenate([a, end[None]]), trail.x, last.x)
+    return Smoothed(jax.vmap(f.model.retract)(x, d), standard_deviations(S), S)

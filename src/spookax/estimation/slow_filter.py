@@ -26,7 +26,6 @@ import jax.numpy as jnp
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math import small
-from ..math.sqrt_gaussian import Conditioned
 from ..protocol import Noise, Samples
 from .recursive import Innovation, innovation_of, placed, reading_of
 from .rules import Reading
@@ -143,8 +142,7 @@ class SlowFilter(eqx.Module):
             a, dz = belief.mean + news.V_a @ news.nu, news.V_z @ news.nu
         rows = rows_of(self.model.model, belief, u, reading, noise, a, dz)
         news, log_det = _news(belief, rows)
-        post = Conditioned(belief.mean, belief.P_aa, news.nu, log_det)  # what was said, whatever is known after it
-        innovation = innovation_of(post, rows.y - rows.H_a @ belief.mean, reading, noise, self.gate)
+        innovation = innovation_of(news.nu, log_det, rows.y - rows.H_a @ belief.mean, reading, noise, self.gate)
         accepted = innovation.accepted > 0
         news = jax.tree.map(lambda part: jnp.where(accepted, part, 0.0), news)
         after = SlowBelief(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float
+from ..math.smoother import Path
 from ..math.sqrt_gaussian import (
     Affine,
     Rows,
@@ -160,7 +161,7 @@ class FixedLag(eqx.Module):
         n, c, q = model.tangent_size, model.num_channels, self.filter.rule.noises(model)
         shapes = (n, q), (n,), (c, n), (c, q), (c,)
         still = Affine(jnp.eye(n, dtype=dtype), *(jnp.zeros(shape, dtype=dtype) for shape in shapes))
-        one = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], still)
+        one = Trail(belief.x, Path(belief.mean[:n], belief.factor[:n, :n], still, None))
         return Window(jax.tree.map(lambda a: jnp.broadcast_to(a, (self.lag + 1, *a.shape)), one), belief)
 
     def step(
@@ -183,12 +184,12 @@ class FixedLag(eqx.Module):
 def _lagged(lagged: FixedLag, window: Window, u: Array, reading: Reading, noise: Noise):
     f, n = lagged.filter, lagged.filter.model.tangent_size
     belief = window.belief
-    _, after, innovation, affine = f.stepped(belief, u, reading, noise)
-    new = Trail(belief.x, belief.mean[:n], belief.factor[:n, :n], affine)
+    _, after, innovation, affine, _ = f.stepped(belief, u, reading, noise)
+    new = Trail(belief.x, Path(belief.mean[:n], belief.factor[:n, :n], affine, None))
     trail = jax.tree.map(lambda a, b: jnp.concatenate([a[1:], b[None]]), window.trail, new)
     oldest = jax.tree.map(lambda a: a[0], trail)
     rows, _ = jax.lax.scan(
-        lambda rows, step: (backward(step, rows), None), nothing(n, u.dtype), trail.affine, reverse=True
+        lambda rows, step: (backward(step, rows), None), nothing(n, u.dtype), trail.path.affine, reverse=True
     )
-    d, S = combine(oldest.mean, oldest.factor, rows)
+    d, S = combine(oldest.path.mean, oldest.path.factor, rows)
     return Window(trail, after), f.model.retract(oldest.x, d), standard_deviations(S), innovation

@@ -10,7 +10,7 @@ in chapter 5.3 of it, square-root information smoothing in chapter 10.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,29 +19,32 @@ from jax.custom_batching import custom_vmap
 from .._typing import Array, Float, Scalar
 from . import small
 
-_UNROLLED = 4
+UNROLLED = 4  # rows or columns that are worked through one by one
 
 
-def _fast_alone(plain: Callable[..., Array], fast: Callable[..., Array]) -> Callable[..., Array]:
-    """`fast` where a function is called for itself, `plain` in batches and for derivatives; both give the same but for
-    rounding.
+def fast_alone(
+    plain: Callable[..., Any], fast: Callable[..., Any], smooth: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """`fast` where a function is called for itself, `plain` in batches, `smooth` (or `plain`) for derivatives; all give
+    the same but for rounding.
 
     A LAPACK call takes a quarter of the time of a loop, but batches of such calls inside scans can hang on few cores.
     """
     alone = custom_vmap(fast)
 
     @alone.def_vmap
-    def _in_batches(size: int, batched: list[bool], *args: Array) -> tuple[Array, bool]:
-        axes = [0 if there else None for there in batched]
-        return jax.vmap(plain, axes, axis_size=size)(*args), True
+    def _in_batches(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+        axes = jax.tree.map(lambda there: 0 if there else None, batched)
+        found = jax.vmap(plain, tuple(axes), axis_size=size)(*args)
+        return found, jax.tree.map(lambda _: True, found)
 
     @jax.custom_jvp
-    def function(*args: Array) -> Array:
+    def function(*args: Any) -> Any:
         return alone(*args)
 
     @function.defjvp
     def _derivative(primals, tangents):
-        return function(*primals), jax.jvp(plain, primals, tangents)[1]
+        return function(*primals), jax.jvp(smooth or plain, primals, tangents)[1]
 
     return function
 
@@ -66,7 +69,7 @@ def _reflected(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
     if n == 1:  # a length: nothing is left to reflect
         square = jnp.sum(M * M)
         return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)[None, None]
-    if n <= _UNROLLED:
+    if n <= UNROLLED:
         for j in range(n):
             M = reflect(j, M)
     else:
@@ -91,9 +94,9 @@ def _by_lapack(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
     return _signed(jnp.linalg.qr(M, mode="r"))
 
 
-def _by_squares(*M: Float[Array, "_ n"], beside: bool = False) -> Float[Array, "m n"]:
+def _by_squares(*M: Float[Array, "_ n"], beside: bool = False, turned: bool = False) -> Float[Array, "..."]:
     """`upper` (`upper_beside`) by the Cholesky factor of M' M in a third of the time, as long as that keeps three
-    quarters of the digits; by reflections where it does not.
+    quarters of the digits; by reflections where it does not. `turned`: its transpose.
 
     Rounding moves an entry of M' M by eps times the lengths of its two columns, and what a column of length d_j adds to
     those before it has the length R_jj: its square is known to eps (d_j / R_jj)^2 of itself.
@@ -107,17 +110,26 @@ def _by_squares(*M: Float[Array, "_ n"], beside: bool = False) -> Float[Array, "
     if beside:  # nobody reads the last row, and its pivot would vanish where all readings agree
         last = jnp.arange(n) == n - 1
         P = P + jnp.where(last[:, None] & last, 1.0 + P[-1, -1], 0.0)
-    R = jax.lax.linalg.cholesky(P, symmetrize_input=False).T  # NaN where a pivot is not positive
+    L = jax.lax.linalg.cholesky(P, symmetrize_input=False)  # NaN where a pivot is not positive
     square, info = jnp.diagonal(P), jnp.finfo(P.dtype)
-    enough = (jnp.diagonal(R) ** 2 > info.eps**0.25 * square) & (square > info.tiny / info.eps)
-    return jax.lax.cond(jnp.all(enough), lambda: R[:rows], lambda: _by_lapack(_stacked(*M))[:rows])
+    enough = (jnp.diagonal(L) ** 2 > info.eps**0.25 * square) & (square > info.tiny / info.eps)
+
+    def by_squares() -> Array:  # the zeros are there already, but LAPACK's order of entries is so changed in passing
+        return jnp.tril(L)[:, :rows] if turned else jnp.triu(L.T)[:rows]
+
+    def by_reflections() -> Array:
+        R = _by_lapack(_stacked(*M))[:rows]
+        return R.T if turned else R
+
+    return jax.lax.cond(jnp.all(enough), by_squares, by_reflections)
 
 
-_upper = _fast_alone(lambda *M: _reflected(_stacked(*M)), _by_squares)
-_upper_beside = _fast_alone(lambda *M: _reflected(_stacked(*M))[:-1], partial(_by_squares, beside=True))
-_upper_singular = _fast_alone(_reflected, _by_lapack)
-_solve_upper = _fast_alone(small.solve_upper, lambda U, B: jax.scipy.linalg.solve_triangular(U, B))
-_divide_by_upper = _fast_alone(
+_upper = fast_alone(lambda *M: _reflected(_stacked(*M)), _by_squares)
+_lower = fast_alone(lambda *M: _reflected(_stacked(*M)).T, partial(_by_squares, turned=True))
+_upper_beside = fast_alone(lambda *M: _reflected(_stacked(*M))[:-1], partial(_by_squares, beside=True))
+_upper_singular = fast_alone(_reflected, _by_lapack)
+_solve_upper = fast_alone(small.solve_upper, lambda U, B: jax.scipy.linalg.solve_triangular(U, B))
+_divide_by_upper = fast_alone(
     lambda B, U: small.solve_lower(U.T, B.T).T, lambda B, U: jax.lax.linalg.triangular_solve(U, B)
 )
 
@@ -127,22 +139,22 @@ def upper(*M: Float[Array, "_ n"]) -> Float[Array, "n n"]:
 
     M: one or several blocks of rows. A column that vanishes leaves a zero on the diagonal: the rank does not matter.
     """
-    return _reflected(_stacked(*M)) if M[0].shape[1] <= _UNROLLED else _upper(*M)
+    return _reflected(_stacked(*M)) if M[0].shape[1] <= UNROLLED else _upper(*M)
 
 
 def upper_beside(*M: Float[Array, "_ n_1"]) -> Float[Array, "n n_1"]:
     """[R r] with R' R = A' A and R' r = A' b for rows M = [A b]: what these say about n unknowns, R as in `upper`."""
-    return _reflected(_stacked(*M))[:-1] if M[0].shape[1] <= _UNROLLED else _upper_beside(*M)
+    return _reflected(_stacked(*M))[:-1] if M[0].shape[1] <= UNROLLED else _upper_beside(*M)
 
 
 def _solved(U: Float[Array, "n n"], B: Float[Array, "n m"]) -> Float[Array, "n m"]:
     """X with U X = B for an upper triangular U."""
-    return small.solve_upper(U, B) if U.shape[0] <= _UNROLLED else _solve_upper(U, B)
+    return small.solve_upper(U, B) if U.shape[0] <= UNROLLED else _solve_upper(U, B)
 
 
-def _divided(B: Float[Array, "m n"], U: Float[Array, "n n"]) -> Float[Array, "m n"]:
+def divided(B: Float[Array, "m n"], U: Float[Array, "n n"]) -> Float[Array, "m n"]:
     """X with X U = B for an upper triangular U."""
-    return small.solve_lower(U.T, B.T).T if U.shape[0] <= _UNROLLED else _divide_by_upper(B, U)
+    return small.solve_lower(U.T, B.T).T if U.shape[0] <= UNROLLED else _divide_by_upper(B, U)
 
 
 def lower(*S: Float[Array, "n _"]) -> Float[Array, "n n"]:
@@ -150,9 +162,9 @@ def lower(*S: Float[Array, "n _"]) -> Float[Array, "n n"]:
 
     S: one or several blocks of columns.
     """
-    if S[0].shape[0] <= _UNROLLED:  # blocks put together before they are turned: a fifth of the time
+    if S[0].shape[0] <= UNROLLED:  # blocks put together before they are turned: a fifth of the time
         return upper(jnp.concatenate(S, axis=1).T).T
-    return upper(*(block.T for block in S)).T
+    return _lower(*(block.T for block in S))
 
 
 class Conditioned(NamedTuple):
@@ -162,6 +174,8 @@ class Conditioned(NamedTuple):
     factor: Float[Array, "n k"]
     innovation: Float[Array, " c"]  # of every reading given those before it, in its own standard deviation: N(0, 1)
     log_det: Scalar  # log-determinant of the readings' covariance
+    gain: Float[Array, "groups n r"]  # of the innovations of some readings (a group) after the other
+    said: Float[Array, "groups r n"]  # their rows H, in units of the innovations
 
 
 def condition(
@@ -173,7 +187,8 @@ def condition(
     """
     c, n = H.shape
     if c == 0:
-        return Conditioned(mean, factor, y, jnp.zeros((), dtype=mean.dtype))
+        zero = jnp.zeros((0, n, 0), dtype=mean.dtype)
+        return Conditioned(mean, factor, y, jnp.zeros((), dtype=mean.dtype), zero, jnp.swapaxes(zero, 1, 2))
 
     def some(carry, readings):
         mean, factor = carry
@@ -186,17 +201,21 @@ def condition(
             root = jnp.sqrt(F)
             e = y[i - n] - m[i]
             m, S = m + side * (e / F), S - (side / (F + root))[:, None] * phi[None, :]
-            found.append((e / root, jnp.log(F)))
-        return (m[:n], S[:n]), tuple(jnp.stack(a) for a in zip(*found, strict=True))
+            known = sum((gain[i] * said for _, _, gain, said in found), jnp.zeros_like(H[0]))
+            found.append((e / root, jnp.log(F), side / root, (H[i - n] - known) / root))
+        innovation, log_F, gain, said = (jnp.stack(a) for a in zip(*found, strict=True))
+        return (m[:n], S[:n]), (innovation, log_F, gain[:, :n].T, said)
 
-    if c <= _UNROLLED:
-        carry, (innovation, log_F) = some((mean, factor), (H, y))
+    if c <= UNROLLED:
+        carry, told = some((mean, factor), (H, y))
+        told = jax.tree.map(lambda a: a[None], told)
     else:  # some at a time; those that fill up the last ones say nothing
-        filled = -(-c // _UNROLLED) * _UNROLLED
-        H = jnp.concatenate([H, jnp.zeros((filled - c, n), dtype=H.dtype)]).reshape(-1, _UNROLLED, n)
-        y = jnp.concatenate([y, jnp.zeros(filled - c, dtype=y.dtype)]).reshape(-1, _UNROLLED)
-        carry, (innovation, log_F) = jax.lax.scan(some, (mean, factor), (H, y))
-    return Conditioned(*carry, innovation.reshape(-1)[:c], jnp.sum(log_F))
+        filled = -(-c // UNROLLED) * UNROLLED
+        H = jnp.concatenate([H, jnp.zeros((filled - c, n), dtype=H.dtype)]).reshape(-1, UNROLLED, n)
+        y = jnp.concatenate([y, jnp.zeros(filled - c, dtype=y.dtype)]).reshape(-1, UNROLLED)
+        carry, told = jax.lax.scan(some, (mean, factor), (H, y))
+    innovation, log_F, gain, said = told
+    return Conditioned(*carry, innovation.reshape(-1)[:c], jnp.sum(log_F), gain, said)
 
 
 class Rows(NamedTuple):
@@ -248,7 +267,7 @@ def combine(mean: Float[Array, " n"], factor: Float[Array, "n k"], rows: Rows) -
     seen = jnp.column_stack([rows.R @ factor, rows.y - rows.R @ mean])
     U = upper_beside(jnp.eye(k, k + 1, dtype=mean.dtype), seen)
     # with x = mean + factor xi:  U xi = the last column, and the new factor is that of xi through the old one
-    smoothed = _divided(factor, U[:, :k])
+    smoothed = divided(factor, U[:, :k])
     return mean + smoothed @ U[:, k], smoothed
 
 
