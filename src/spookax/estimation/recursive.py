@@ -162,9 +162,10 @@ class Filter(eqx.Module):
         """States given all readings: the forward pass's linear models, backwards.
 
         The readings after a state speak about it by whitened rows, which pass a step backwards by one
-        triangularisation (`math.sqrt_gaussian`); with the predicted moments they give the smoothed ones. In exact
+        triangularisation (`math.smoother`); with the filter's moments they give the smoothed ones. In exact
         arithmetic this is the Rauch-Tung-Striebel smoother with the filter's own Jacobians (with sigma points the
-        unscented one); it inverts no covariance, so singular ones are ordinary.
+        unscented one); it inverts no covariance, so singular ones are ordinary. Derivatives, forward and reverse, are
+        those of `x`, `sd` and the covariance.
         """
         if found.rows is None:
             raise ValueError("smoothing needs `run(..., trail=True)`")
