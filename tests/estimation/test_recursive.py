@@ -22,7 +22,7 @@ from spookax.estimation import (
     smooth_iterated,
 )
 from spookax.estimation.linearise import Path
-from spookax.protocol import Samples
+from spookax.protocol import Noise, Samples
 
 close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
 
@@ -103,6 +103,21 @@ def test_smoother_is_the_posterior_of_the_dense_problem(rule, samples):
     _, cov, states = posterior(0.0)
     close(flat(found.x), states)
     close(found.factor @ np.swapaxes(found.factor, 1, 2), dense()[1] @ cov @ np.swapaxes(dense()[1], 1, 2))
+
+
+def test_smoothed_states_have_the_slopes_of_their_differences(samples):
+    """In a parameter, the prior and the sensors, for readings that see the noise of their step; in both modes."""
+
+    @jax.jit
+    def value(a):
+        f = Filter(MODEL, Z + jnp.array([0.0, 1.0, 0.0]) * a[0], Noise(NOISE.process, NOISE.sensor * jnp.exp(a[1])))
+        found = f.smooth(f.run(f.init(X0, SD0 * jnp.exp(a[2])), samples, trail=True))
+        return jnp.stack([jnp.sum(found.x.q**2 + found.x.v), jnp.sum(found.sd), found.x.v[3, 0]])
+
+    at, eps = jnp.array([0.1, -0.2, 0.05]), 1e-5
+    central = np.transpose([(value(at + eps * d) - value(at - eps * d)) / (2 * eps) for d in np.eye(3)])
+    close(jax.jit(jax.jacfwd(value))(at), central, rtol=1e-6, atol=1e-8)
+    close(jax.jit(jax.jacrev(value))(at), central, rtol=1e-6, atol=1e-8)
 
 
 def test_log_likelihood_is_the_density_of_the_readings(samples):
