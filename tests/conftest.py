@@ -1,5 +1,6 @@
 """What every test runs under: float64, fixed seeds, a compilation cache that outlives the session."""
 
+import gc
 import os
 import random
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"  # `pytest --cache-clear` removes it
 MAPPINGS = Path("/proc/self/maps")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
+# XLA without its slow passes, for what does not ask for options of its own. Slow tests run long: they have all of them.
+QUICK = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -20,6 +23,13 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 # The same examples every time, so that a red test stays red; compiling makes the first of them slow.
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiling is what the default tests cost."""
+    if "not slow" in config.option.markexpr:
+        os.environ.setdefault("XLA_FLAGS", QUICK)  # before the first array
+    gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
 
 
 @pytest.fixture(autouse=True)

@@ -89,7 +89,7 @@ def test_the_solution_and_its_derivative(kind, solver, rng):
         np.testing.assert_allclose(a[close], b[close], rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("n", [2, 6, 12])
+@pytest.mark.parametrize("n", [2, 6, pytest.param(12, marks=pytest.mark.slow)])
 def test_degenerate_problems_by_block_pivoting(n, rng):
     """Regularised by as little as 1e-8: solved, or refused. Never a wrong answer with a good status."""
     arrays = degenerate(rng, 4000, n)

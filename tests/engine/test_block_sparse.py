@@ -143,7 +143,7 @@ def bush_of(n, rng):
     return tuple(rng.choice([6, 5], n).tolist()), edges
 
 
-@pytest.mark.parametrize("mechanism", ["chain", "chain of two sizes", "bush"])
+@pytest.mark.parametrize("mechanism", ["chain", "chain of two sizes", pytest.param("bush", marks=pytest.mark.slow)])
 def test_the_last_levels_are_rounds_of_a_loop(mechanism, rng):
     """The solution is the dense one, and its transpose that of the transposed matrix, alone and in a batch."""
     shapes = {"chain": chain_of(70, 6), "chain of two sizes": chain_of(70, 6, 3), "bush": bush_of(90, rng)}

@@ -186,7 +186,7 @@ def test_iterating_on_a_linear_problem_changes_nothing(parallel, samples):
     close(again.sd, once.sd)
 
 
-@pytest.mark.parametrize("rule", [Extended(), Unscented()], ids=str)
+@pytest.mark.parametrize("rule", [Extended(), pytest.param(Unscented(), marks=pytest.mark.slow)], ids=str)
 def test_fixed_lag_smoother_is_the_smoother_of_the_readings_so_far(rule, samples):
     lag, f = 4, Filter(MODEL, Z, NOISE, rule)
     samples = samples._replace(s=jnp.zeros_like(samples.s))
