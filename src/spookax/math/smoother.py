@@ -7,8 +7,8 @@ process noise is in them already, a step multiplies them and a reading adds its 
 
     mean = m + S Y' g,   covariance = S (1 - Y' Y) S',   Y = G S,
 
-with fewer operations. The difference has digits as long as later readings leave a share of every variance; where they leave
-less than a thousandth (at the start of a recording of which nothing is known), rows on the state take over.
+with fewer operations. The difference has digits as long as later readings leave a share of every variance; where they
+leave less than a thousandth (at the start of a recording of which nothing is known), rows on the state take over.
 
 Triangles of rows that say nothing have no derivative, so derivatives are those of the same numbers by information
 matrices R' R, which have one whatever their rank.
