@@ -16,6 +16,8 @@ from spookax.mjcf import import_mjcf
 from spookax.stepping import rollout, state_from_joints
 from spookax.system import locate
 
+pytestmark = pytest.mark.timeout(600)  # derivatives of a rollout in both modes take long to compile
+
 CUBE = {"mass": 1.0, "inertia": (1 / 600,) * 3}  # edges of 0.1 m
 
 
