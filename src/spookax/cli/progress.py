@@ -110,6 +110,8 @@ def result_text(estimate: Estimate) -> str:
                 f"{run}, {sensor}: RMS error {signal['rms']:.3g} {signal['unit']} along the estimate, "
                 f"{signal['rms_open_loop']:.3g} simulated from the start"
             )
+    if told := content.get("trust"):
+        lines += ["", f"{told['sentence']}.", *(f"- {reason}" for reason in told["reasons"])]
     return "\n".join(lines)
 
 

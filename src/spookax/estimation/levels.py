@@ -131,29 +131,33 @@ def _least(cost: Callable[[float], float], now: float) -> float:
     return best
 
 
-def preparation(data: Evidence, process: bool, sensors: bool, groups: int = 1) -> Callable[[], None]:
+def preparation(
+    data: Evidence, process: bool, sensors: bool, groups: int = 1, together: bool = False
+) -> Callable[[], None]:
     """A call that compiles what `estimate_levels` will call for recordings of this form."""
     levels, carry, channels = np.zeros(groups + len(data.seen)), _nothing_known(data), len(data.seen)
     block = data.lin[0], blocks.split(data.w)[0]
-    if groups * process + channels * sensors == 1:
+    if groups * process + (1 if together else channels) * sensors == 1:
         return functools.partial(_value.prepare, levels, carry, *block, channels)
     return functools.partial(_value_and_slope.prepare, levels, carry, _still(carry, levels), *block, channels)
 
 
 def estimate_levels(
-    recordings: list[Evidence], process: bool, sensors: bool, groups: int = 1
+    recordings: list[Evidence], process: bool, sensors: bool, groups: int = 1, together: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Factors on the process noise and on every channel's sd that the evidence asks for (1 where not asked for).
 
-    `groups`: 1, or the number of noises for a factor each.
+    `groups`: 1, or the number of noises for a factor each; `together`: one factor for all channels.
     """
     channels = len(recordings[0].seen)
-    chosen = np.concatenate([np.full(groups, process), np.full(channels, sensors)])
+    # every column is what one factor moves
+    moved = np.eye(groups + channels)
+    if together:
+        moved = np.column_stack([moved[:, :groups], np.arange(groups + channels) >= groups])
+    moved = moved[:, [process] * groups + [sensors] * (moved.shape[1] - groups)]
 
     def at(x: np.ndarray | float) -> np.ndarray:
-        levels = np.zeros(groups + channels)
-        levels[chosen] = np.clip(x, -_RANGE, _RANGE)
-        return levels
+        return moved @ np.clip(np.atleast_1d(x), -_RANGE, _RANGE)
 
     def cost(x: float) -> float:
         levels = at(x)
@@ -169,9 +173,9 @@ def estimate_levels(
         for r, (value, g) in zip(recordings, found, strict=True):
             total += value + float(r.seen @ levels[groups:])
             gradient += g + np.concatenate([np.zeros(groups), r.seen])
-        return total, gradient[chosen]
+        return total, moved.T @ gradient
 
-    count = int(chosen.sum())
+    count = moved.shape[1]
     if count == 1:
         known = [r.now for r in recordings if r.now is not None]
         best = _least(cost, sum(known) if len(known) == len(recordings) else cost(0.0))

@@ -27,6 +27,7 @@ class Problem:
     lower: np.ndarray
     upper: np.ndarray
     own_weight: np.ndarray
+    least_sd: np.ndarray | None = None  # of every channel: an estimated sensor noise never falls below it
     initial_sd: float = 1.0  # prior sd of the free directions of x_0 (positions in m or rad; velocities times 10)
 
 
@@ -44,7 +45,9 @@ class Settings:
 
     `marginal`: whether the states are integrated out; else the states of largest density are estimated beside the
     parameters. `determinant`: whether the log-determinant of either is part of the objective. `process`, `sensors`:
-    whether these noise levels are estimated from the evidence after every stage.
+    whether these noise levels are estimated from the evidence after every stage. `silent`: process noise levels that
+    are kept say nothing about the parameters, as if they had been found from the same recordings. `together`: sensor
+    noises keep their ratios.
     """
 
     max_iterations: int = 60
@@ -53,6 +56,8 @@ class Settings:
     determinant: bool = True
     process: bool = False
     sensors: bool = False
+    silent: bool = False
+    together: bool = False
 
 
 class Iterate(NamedTuple):

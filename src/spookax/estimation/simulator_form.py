@@ -244,17 +244,23 @@ class Estimator:
         """Calls that compile what `run` will call, none waiting for another, the longest first; and arrays of the form
         that a block's sweeps have. `path` has the form of the first recording's.
         """
-        p, s = self.problem, self.settings
+        p = self.problem
         count, samples, noise = len(p.z0), p.samples[0], self.noise(stage)
         z = np.concatenate([p.z0, np.zeros(len(p.own_weight))])
         calls, lin, f = recording.preparations(stage.model, z, noise, path, samples, self._steady(stage))
         if count:
             calls.append(functools.partial(box_step.prepare, np.eye(count), p.z0, p.lower, p.upper, np.asarray(1.0)))
-        if s.process or s.sensors:
-            seen = np.zeros(samples.y.shape[-1])
-            evidence = Evidence([at_present(lin)], path.w, np.eye(stage.model.tangent_size), seen)
-            calls.append(levels.preparation(evidence, s.process, s.sensors, noise.process.size))
+        calls += self.level_preparations(stage, path, lin)
         return calls, lin, f
+
+    def level_preparations(self, stage: Stage, path: Path, lin: Linearised) -> list[Callable[[], None]]:
+        """Of `preparations`, what finds noise levels; `lin` and `path`: of the form of a block."""
+        s = self.settings
+        if not (s.process or s.sensors):
+            return []
+        w = path.w[: lin.A.shape[0]]
+        evidence = Evidence([at_present(lin)], w, np.eye(lin.A.shape[1]), np.zeros(self.sensor.shape))
+        return [levels.preparation(evidence, s.process, s.sensors, self.noise(stage).process.size, s.together)]
 
     # --- the iteration
 
@@ -293,7 +299,7 @@ class Estimator:
         stage = stages[-1]
         assert linear is not None
         if steady and result == ESTIMATE_RESULTS.successful:
-            if self.settings.process:
+            if self.settings.process or self.settings.silent:
                 it, linear, result = self._minimise(stage, it, rough=False, linear=linear, steady=True)
                 return self._finish(stage, it, linear, result)
             linear = self.linear(stage, it)
@@ -374,9 +380,12 @@ class Estimator:
 
     def update_levels(self, stage: Stage, it: Iterate, linear: _Linear) -> tuple[Iterate, _Linear, bool]:
         """Noise levels from the evidence, those that are to be estimated; whether they changed noticeably."""
+        s = self.settings
         process, sensor = estimate_levels(
-            self._evidence(it, linear), self.settings.process, self.settings.sensors, stage.noise.process.size
+            self._evidence(it, linear), s.process, s.sensors, stage.noise.process.size, s.together
         )
+        if s.sensors and self.problem.least_sd is not None:
+            sensor = np.maximum(sensor, self.problem.least_sd / (np.asarray(stage.noise.sensor) * self.sensor))
         if np.max(np.abs(np.log(np.append(sensor, process)))) < SAME_LEVEL:
             return it, linear, False
         self.process, self.sensor = self.process * process, self.sensor * sensor

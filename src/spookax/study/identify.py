@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import numpy as np
 
 from .._interruption import stoppable
 from .._results import ESTIMATE_RESULTS
+from .._typing import AnyArray
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
 from ..scene import Scene, SceneError, read_scene
@@ -27,6 +29,7 @@ from .read import read_study
 from .recording import Recording, read_recordings
 from .setup import Setup, set_up
 from .solve import Progress, Solver, natural
+from .trust import trust
 
 
 def identify(
@@ -94,7 +97,7 @@ def _estimate(solver: Solver) -> Estimate:
         "form": settings.form,
         "objective": settings.objective,
         "step": float(setup.scene.step),
-        "friction_speed": float(settings.friction_speed[-1]),
+        "friction_speed": setup.friction_speed[-1],
         "cost": float(fit.cost),
         "iterations": solver.iterations,
         "parameters": parameters,
@@ -105,10 +108,16 @@ def _estimate(solver: Solver) -> Estimate:
             "kind": setup.model.noise.kind,
             "process_density": _process_density(setup, fit),
             "process_unit": "N m sqrt(s) or N sqrt(s)",
-            "sensors": _sensor_levels(setup, fit),
+            "sensors": _by_sensor(setup, fit.noise.sensor),
+            "assumed": _by_sensor(setup, setup.sensor_sd),
         },
         "convergence": [dataclasses.asdict(line) for line in solver.lines],
-        "checks": {"gauge": gauges(shared, fit), "half_step": solver.half_step},
+        "checks": {
+            "gauge": gauges(shared, fit),
+            "half_step": solver.half_step,
+            "coloured": _coloured(solver),
+            "prediction": _left_out(solver),
+        },
         "versions": versions(),
         "hashes": hashes_of(setup, study),
     }
@@ -122,8 +131,9 @@ def _estimate(solver: Solver) -> Estimate:
         else:
             status, message = "unphysical", f"The estimate {cure}"
     # the scene keeps the friction that it was identified with
-    regularisation = scene.regularisation.model_copy(update={"v_creep": float(settings.friction_speed[-1])})
+    regularisation = scene.regularisation.model_copy(update={"v_creep": setup.friction_speed[-1]})
     scene = scene.model_copy(update={"regularisation": regularisation})
+    content["trust"] = dataclasses.asdict(trust({"status": status, **content}))
     return Estimate(status, message, content, states, scene, pack_iterate(solver.stage, fit))
 
 
@@ -140,6 +150,22 @@ def _status(solver: Solver, fit: Fit) -> tuple[str, str]:
     return "failed", ESTIMATE_RESULTS[result]
 
 
+def _coloured(solver: Solver) -> float | None:
+    """By how much coloured innovations widened the standard deviations, at most."""
+    return None if solver.widened is None else float(np.max(solver.widened, initial=1.0))
+
+
+def _left_out(solver: Solver) -> dict[str, Any] | None:
+    """How well readings that were left out were predicted, with which density of the process noise."""
+    if not solver.candidates:
+        return None
+    tried = [
+        {"density": np.asarray(c.process).tolist(), "rms": c.error, "relative": float(c.score[0])}
+        for c in solver.candidates
+    ]
+    return {"tried": tried, "chosen": solver.chosen}
+
+
 def _process_density(setup: Setup, fit: Fit) -> float | dict[str, float]:
     density = setup.density * np.asarray(fit.noise.process)
     if density.ndim == 0:
@@ -147,11 +173,12 @@ def _process_density(setup: Setup, fit: Fit) -> float | dict[str, float]:
     return {name: float(x) for name, x in zip(setup.system.axis_names(), density, strict=True)}
 
 
-def _sensor_levels(setup: Setup, fit: Fit) -> dict[str, list[float]]:
+def _by_sensor(setup: Setup, sd: AnyArray) -> dict[str, list[float]]:
+    """Standard deviations of the channels of every sensor."""
     levels, i = {}, 0
     for name in setup.sensors:
         size = setup.system.sensors[setup.system.sensor_index(name)].size
-        levels[name] = [float(x) for x in fit.noise.sensor[i : i + size]]
+        levels[name] = [float(x) for x in np.asarray(sd)[i : i + size]]
         i += size
     return levels
 

@@ -162,13 +162,21 @@ class ProcessNoise(Strict):
         description="Standard deviation of the impulse per root of a second [N m sqrt(s) or N sqrt(s)]; "
         "a mapping from every joint (`joint.axis` where it has several) gives each a level of its own",
     )
-    estimate: Switch = Field(default=True, description="Whether it is estimated from the evidence, or kept")
+    estimate: Literal["prediction"] | Switch = Field(
+        default="prediction",
+        description="How its level is found: the one whose fit predicts best what it has not seen (prediction), from "
+        "the evidence (true), or not at all: it is kept (false)",
+    )
 
 
 class SensorNoise(Strict):
     """Noise levels of the sensors; they start at the scene's `sd`."""
 
-    estimate: Switch = Field(default=False, description="Whether they are estimated from the evidence, or kept")
+    estimate: Switch | None = Field(
+        default=None,
+        description="Whether they are estimated from the evidence, or kept; when left out, they are estimated where "
+        "the process noise is found by prediction",
+    )
 
 
 class Estimator(Strict):
@@ -183,9 +191,10 @@ class Estimator(Strict):
     step: Positive | None = Field(default=None, description="Time step h; the scene's when left out [s]")
     process_noise: ProcessNoise = Field(default_factory=ProcessNoise, description="Process noise")
     sensor_noise: SensorNoise = Field(default_factory=SensorNoise, description="Sensor noise")
-    friction_speed: Stages = Field(
-        default=(0.1, 0.02),
-        description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]",
+    friction_speed: Stages | None = Field(
+        default=None,
+        description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]; when left out, 0.05 "
+        "and 0.002 of the RMS rate of the slowest joint that moves",
     )
     noise_scale: Stages = Field(default=(1.0,), description="Factors on the process noise, one per stage")
     max_iterations: Annotated[int, Field(strict=True, ge=1)] = Field(

@@ -16,11 +16,16 @@ from ..protocol import Noise
 from ..scene import Scene
 from ..scene.paths import numeric_paths, wholes
 from ..system import Params, System, build
-from .grid import Grid, grid_of, samples_of, sensor_sd
+from .grid import Grid, grid_of, samples_of, sensor_sd, smooth
 from .model import RecordingSpec, Study
 from .plan import planned
 from .recording import Recording
 
+_FRICTION_SPEEDS = (0.05, 0.002)  # of the stages, in RMS rates of the slowest joint that moves
+_AT_REST = 0.05  # of the fastest joint's RMS rate: below it a joint rests
+_USUAL_RATE = 2.0  # where no joint is read [rad/s or m/s]
+_LEAST_SD = 0.01  # of a sensor's `sd`
+_ROUNDING = 1e-12  # difference of two readings that are equal
 WEIGHTS_SD = 1.0  # prior of a network's weights where the study gives none: about the size of drawn ones
 
 
@@ -39,6 +44,7 @@ class Setup:
     problem: Problem
     stages: tuple[Stage, ...]
     density: float
+    friction_speed: tuple[float, ...]  # of every stage [rad/s or m/s]
 
     def plans(self) -> list[tuple[Path, tuple[bool, ...]]]:
         """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
@@ -119,11 +125,13 @@ def set_up(
 
     z0 = shared.start()
     lower, upper = shared.bounds()
-    problem = Problem(samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own.prior_weight())
-    count = max(len(settings.friction_speed), len(settings.noise_scale))
+    least_sd = _least_sd(full, sensors, sd)
+    problem = Problem(samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own.prior_weight(), least_sd)
+    speeds = settings.friction_speed or _friction_speeds(system, sensors, full)
+    count = max(len(speeds), len(settings.noise_scale))
     stages = []
     for i in range(count):
-        speed = settings.friction_speed[min(i, len(settings.friction_speed) - 1)]
+        speed = speeds[min(i, len(speeds) - 1)]
         scale = settings.noise_scale[min(i, len(settings.noise_scale) - 1)]
         staged = eqx.tree_at(lambda m: m.params.v_creep, model, jnp.asarray(speed))
         process = jnp.asarray(scale * level, dtype=float)
@@ -140,7 +148,37 @@ def set_up(
         problem,
         tuple(stages),
         density,
+        tuple(speeds),
     )
+
+
+def _friction_speeds(system: System, sensors: tuple[str, ...], recordings: list[Recording]) -> tuple[float, ...]:
+    """Speeds of the stages relative to how fast the slowest joint moves that moves at all. [rad/s or m/s]"""
+    squares: dict[int, list[np.ndarray]] = {}
+    for name in sensors:
+        sensor = system.sensors[system.sensor_index(name)]
+        for r in recordings:
+            value = r.sensors[name][:, 0]
+            if sensor.type in ("joint_position", "joint_rate") and np.isfinite(value).sum() > 3:
+                rate = value if sensor.type == "joint_rate" else smooth(r.time, r.time, value)[1]
+                squares.setdefault(sensor.target, []).append(rate[np.isfinite(rate)] ** 2)
+    rates = np.array([np.sqrt(np.mean(np.concatenate(values))) for values in squares.values()])
+    moving = rates[rates > _AT_REST * np.max(rates, initial=0.0)]
+    usual = float(np.min(moving)) if moving.size else _USUAL_RATE
+    return tuple(float(f"{part * usual:.2g}") for part in _FRICTION_SPEEDS)
+
+
+def _least_sd(recordings: list[Recording], sensors: tuple[str, ...], sd: np.ndarray) -> np.ndarray:
+    """What the noise of every channel is at least: rounding to the steps of its readings; a hundredth of its `sd`."""
+    least, column = _LEAST_SD * sd, 0
+    for name in sensors:
+        readings = np.concatenate([r.sensors[name] for r in recordings])
+        for values in readings.T:
+            steps: list[float] = np.diff(np.unique(values[np.isfinite(values)])).tolist()
+            smallest = min((step for step in steps if step > _ROUNDING), default=0.0)
+            least[column] = max(least[column], smallest / np.sqrt(12))
+            column += 1
+    return least
 
 
 def own_offsets(specs: list[RecordingSpec], system: System) -> ParameterMap:

@@ -17,9 +17,11 @@ from ..estimation import Settings, Stage
 from ..estimation import problem as estimation
 from ..estimation.problem import Fit, Iterate
 from ..estimation.residual_form import ResidualEstimator
+from ..estimation.robust import spread_factors
 from ..estimation.simulator_form import Estimator
 from ..estimation.uncertainty import preparations
 from ..models.parameters import values_and_sd
+from . import density
 from .checkpoint import load_iterate
 from .model import Study
 from .setup import Setup, set_up
@@ -52,20 +54,29 @@ class Solver:
         self.stage = 0  # that the running estimator began with; afterwards that of the fit
         self.failed = self.interrupted = False
         self.half_step: dict[str, Any] | None = None
+        self.candidates: list[density.Candidate] = []  # densities that were tried
+        self.chosen = 0  # of them
+        self.widened: np.ndarray | None = None  # factors on the standard deviations of a linearisation
+        how = study.estimator.process_noise.estimate
+        self.by_prediction = how == "prediction" and study.estimator.form == "simulator"
+        self.read, self.left_out = density.without_the_end(setup) if self.by_prediction else (setup, ())
 
     def run(self, resume: Path | None) -> None:
         """Estimate; an interruption (KeyboardInterrupt) leaves the last iterate, but a second Ctrl-C gets through."""
         self.stop.check()
-        estimator = self._estimator(self.setup)
+        estimator = self._estimator(self.read)
         if resume is None:
             self.stage, start = 0, self._start(estimator)
         else:
             self.stage, estimator.process, estimator.sensor, it = load_iterate(resume, self.setup)
             start = estimator.retrack(self.setup.stages[self.stage], it)
         try:
-            self.fit = self._solve(estimator, self.setup, start)
+            self.fit = self._solve(estimator, self.read, start)
             self.failed = self._failed(estimator, self.fit)
             self._restart()
+            if self.by_prediction and self.fit.result == ESTIMATE_RESULTS.successful:
+                self._choose_density()
+            self._widen()
             if self.study.estimator.check_half_step and self.fit.result == ESTIMATE_RESULTS.successful:
                 self._check_half_step()
         except KeyboardInterrupt:
@@ -83,7 +94,12 @@ class Solver:
         plans = setup.plans()
         if self.study.estimator.form == "residual":
             return setup.start(plans)
-        calls, lin, f = estimator.preparations(setup.stages[0], plans[0][0])
+        path = plans[0][0]
+        calls, lin, f = estimator.preparations(setup.stages[0], path)
+        if self.by_prediction:  # other levels are found from then on
+            for settings in {self._settings_of_chain(), self._settings_of_all()} - {estimator.settings}:
+                later = Estimator(setup.problem, settings)
+                calls += later.level_preparations(setup.stages[0], path, lin)
         tasks: list[Callable[[], Any]] = [lambda: setup.start(plans), *calls, *preparations(lin, f)]
         return concurrently([functools.partial(self._unless_stopped, task) for task in tasks])[0]
 
@@ -117,8 +133,50 @@ class Solver:
 
     def _settings(self) -> Settings:
         s = self.study.estimator
-        levels = {"process": s.process_noise.estimate, "sensors": s.sensor_noise.estimate}
+        levels = {"process": bool(s.process_noise.estimate), "sensors": bool(s.sensor_noise.estimate)}
         return Settings(s.max_iterations, s.tolerance, s.objective == "marginal", **levels)
+
+    def _settings_of_all(self) -> Settings:
+        """Of the fit of all readings, where the evidence's density predicts best."""
+        asked = self.study.estimator.sensor_noise.estimate
+        return dataclasses.replace(self._settings(), sensors=asked is not False, together=asked is None)
+
+    def _settings_of_chain(self) -> Settings:
+        """Of fits whose density is lower than the evidence's: what the model lacks is left to the sensors."""
+        return dataclasses.replace(self._settings_of_all(), process=False, silent=True)
+
+    def _choose_density(self) -> None:
+        """Fit with falling densities what is left, then all readings with the density that predicts the rest best."""
+        assert self.fit is not None
+        self.phase = "density"
+        self.candidates = [density.candidate(self.setup, self.left_out, self.fit)]
+        for factor in density.FALL:
+            if density.enough(self.setup, self.candidates):
+                break
+            fit = self._warm(self.read, self.candidates[-1].fit, factor, self._settings_of_chain())
+            self.candidates.append(density.candidate(self.setup, self.left_out, fit))
+        self.chosen = density.best(self.candidates)
+        self.failed = not density.told(self.candidates)
+        self.phase, first = "all readings", self.chosen == 0
+        settings = self._settings_of_all() if first else self._settings_of_chain()
+        self.fit = self._warm(self.setup, self.candidates[self.chosen].fit, 1.0, settings)
+
+    def _widen(self) -> None:
+        """Standard deviations as they are without innovations that are white (`estimation.robust`)."""
+        assert self.fit is not None
+        self.widened = spread_factors(self.setup.problem, self.fit)
+        self.fit.covariance = self.fit.covariance * np.outer(self.widened, self.widened)
+
+    def _warm(self, setup: Setup, fit: Fit, factor: float, settings: Settings) -> Fit:
+        """A fit in the last stage from the trajectories of another one, its process noise times a factor."""
+        self.stop.check()
+        stage = setup.stages[-1]
+        before, estimator = (Estimator(setup.problem, settings, self._say) for _ in range(2))
+        before.process = np.asarray(fit.noise.process) / np.asarray(stage.noise.process)
+        before.sensor = np.asarray(fit.noise.sensor) / np.asarray(stage.noise.sensor)
+        estimator.process, estimator.sensor = before.process * factor, before.sensor.copy()
+        start = estimator.retrack(stage, fit.iterate, before.linear(stage, fit.iterate))
+        return estimator.run(start, [stage])
 
     def _restart(self) -> None:
         """Other starts, each parameter times or divided by up to three, if the first one has failed.
@@ -126,12 +184,12 @@ class Solver:
         The first stage of all of them as a batch; then the most promising to the end, until one has not failed.
         """
         assert self.fit is not None
-        count, p = self.study.estimator.restarts, self.setup.problem
+        count, p = self.study.estimator.restarts, self.read.problem
         if not (count and self.failed):
             return
         draws = np.random.default_rng(0).uniform(-_SPREAD, _SPREAD, (count, p.z0.size))
         starts = [np.clip(p.z0 + draw, p.lower, p.upper) for draw in draws]
-        setups = [dataclasses.replace(self.setup, problem=dataclasses.replace(p, z0=z0)) for z0 in starts]
+        setups = [dataclasses.replace(self.read, problem=dataclasses.replace(p, z0=z0)) for z0 in starts]
         begun = concurrently([functools.partial(self._begin, k, setup) for k, setup in enumerate(setups)])
         for k in sorted(range(count), key=lambda k: begun[k][1]):
             if not self.failed:
@@ -155,8 +213,8 @@ class Solver:
     def _failed(self, estimator: Estimator, fit: Fit) -> bool:
         """Whether the cost, of the result or before the process noise was made to explain it, is more than noise is."""
         s = self.study.estimator
-        readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in self.setup.problem.samples)
-        hidden = s.form == "simulator" and s.process_noise.estimate and not s.sensor_noise.estimate
+        readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in self.read.problem.samples)
+        hidden = s.form == "simulator" and bool(s.process_noise.estimate) and not s.sensor_noise.estimate
         first = estimator.first_cost if hidden and estimator.first_cost is not None else fit.cost
         worst = max(fit.cost, first)
         return not np.isfinite(worst) or worst > _FAILED_COST * readings / 2
@@ -195,7 +253,8 @@ class Solver:
     @property
     def iterations(self) -> int:
         """Of all runs to the end, the check and the first stages of other starts left out."""
-        lines = [line.iteration for line in self.lines if line.phase == "stages" or line.phase.startswith("restart")]
+        whole = ("stages", "restart", "density", "all readings")
+        lines = [line.iteration for line in self.lines if line.phase.startswith(whole)]
         return sum(after > before for before, after in pairwise(lines))
 
     def _say(self, line: estimation.Progress, phase: str | None = None) -> None:

@@ -1,0 +1,116 @@
+"""Whether to trust an estimate, in a sentence and its reasons, from the content of `estimate.json`."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Grade = Literal["good", "fair", "bad"]
+
+_WRONG = 0.5  # error of a simulation over the signal's standard deviation: it predicts nothing
+_ROUGH = 0.1  # the same: it is not to be relied on for long
+_NOISE = 3.0  # times the sensors' assumed noise: beyond it an error is the model's
+_OTHER = 10.0  # ratio of found and assumed noise that is not to be passed over
+_COLOURED = 3.0  # factor on standard deviations
+_SWALLOWED = 10.0  # ratio of the process noise that the evidence asks for and the one that predicts best
+
+
+@dataclass(frozen=True)
+class Trust:
+    """`sentence`: what to do with the estimate; `reasons`: why, the worst first."""
+
+    grade: Grade
+    sentence: str
+    reasons: tuple[str, ...]
+
+
+def trust(content: Mapping[str, Any]) -> Trust:
+    """What the content of an estimate says about its use. What is missing is passed over."""
+    bad, fair = list(_bad(content)), list(_fair(content))
+    if bad:
+        return Trust("bad", "Do not use these numbers", tuple(bad + fair))
+    if fair:
+        return Trust("fair", "Use these numbers with care", tuple(fair))
+    if not content.get("runs"):
+        return Trust("fair", "Nothing shows how well this estimate predicts", ())
+    return Trust("good", "These numbers can be trusted as far as the recordings reach", (_praise(content),))
+
+
+def _bad(content: Mapping[str, Any]) -> Iterator[str]:
+    if (status := content.get("status")) != "converged":
+        yield f"The identification did not converge: it ended with “{str(status).replace('_', ' ')}”."
+    for name, error, relative, _ in _errors(content):
+        if relative is None or not relative < _WRONG:
+            yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
+
+
+def _fair(content: Mapping[str, Any]) -> Iterator[str]:
+    for name, error, relative, noises in _errors(content):
+        if relative is not None and _ROUGH <= relative < _WRONG and (noises is None or noises > _NOISE):
+            yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
+    checks = content.get("checks") or {}
+    tried = (checks.get("prediction") or {}).get("tried") or []
+    chosen = (checks.get("prediction") or {}).get("chosen", 0)
+    if tried:
+        ratio = _largest(tried[0]["density"]) / max(_largest(tried[chosen]["density"]), 1e-300)
+        if ratio > 0.9 * _SWALLOWED:
+            yield (
+                f"The model lacks something: one step ahead it asks for {ratio:.2g} times the process noise with which "
+                "it predicts best. Look at the residuals, and try another friction law."
+            )
+    if (checks.get("coloured") or 1.0) > _COLOURED:
+        yield (
+            "Innovations are not white, so that the model lacks something; standard deviations are up to "
+            f"{checks['coloured']:.2g} times those of white ones."
+        )
+    noise = content.get("noise") or {}
+    for sensor, assumed in (noise.get("assumed") or {}).items():
+        found = (noise.get("sensors") or {}).get(sensor) or assumed
+        ratio = max(a / b for a, b in zip(found, assumed, strict=True))
+        if ratio > _OTHER:
+            yield f"The noise of {sensor} was found {ratio:.2g} times as large as the scene says."
+    if groups := checks.get("gauge"):
+        yield groups[0]["message"]
+
+
+def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None, float | None]]:
+    """(sensor, error with unit, error over the signal's standard deviation, over its noise), of what was left out where
+    something was, else of the simulation from the start.
+    """
+    found: dict[str, list[tuple[float, float | None, str]]] = {}
+    for run in (content.get("runs") or {}).values():
+        for sensor, signal in (run.get("signals") or {}).items():
+            rms, relative = signal.get("rms_open_loop"), signal.get("nrmse_open_loop")
+            if rms is not None:
+                found.setdefault(sensor, []).append((rms, relative, signal.get("unit", "")))
+    prediction = (content.get("checks") or {}).get("prediction")
+    assumed = (content.get("noise") or {}).get("assumed") or {}
+    for sensor, errors in found.items():
+        rms, relative, unit = max(errors, key=lambda e: e[0] if e[1] is None else e[1])
+        if prediction:
+            left = prediction["tried"][prediction["chosen"]]
+            error = left["rms"].get(sensor, rms)
+            signal = rms / relative if relative else None
+            rms, relative = error, error / signal if signal else None
+        noises = rms / max(assumed[sensor]) if assumed.get(sensor) else None
+        yield sensor, f"{rms:.2g} {unit}".strip(), relative, noises
+
+
+def _where(content: Mapping[str, Any]) -> str:
+    left = (content.get("checks") or {}).get("prediction")
+    return "Simulated over readings that were left out" if left else "Simulated from the start of a recording"
+
+
+def _share(relative: float | None) -> str:
+    if relative is None or not math.isfinite(relative):
+        return "which is unknown beside how much it moves"
+    return f"{100 * relative:.2g} % of how much it moves"
+
+
+def _largest(density: Any) -> float:
+    return max(density) if isinstance(density, list) else float(density)
+
+
+def _praise(content: Mapping[str, Any]) -> str:
+    errors = [f"{name} by {error}" for name, error, _, _ in _errors(content)]
+    return f"{_where(content)}, it misses {', '.join(errors)}."
