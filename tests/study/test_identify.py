@@ -99,6 +99,23 @@ def whole(tmp_path_factory) -> sx.Estimate:
 
 
 @pytest.mark.slow
+def test_what_is_tied_is_in_the_estimate_and_its_scene(tmp_path):
+    path = one_swing(tmp_path)
+    text = yaml.safe_load(path.read_text())
+    del text["parameters"][GAIN]
+    path.write_text(yaml.safe_dump(text | {"ties": {GAIN: f"10 * {VISCOUS}"}}))
+    found = sx.identify(path)
+    gain, viscous = found.parameters[GAIN], found.parameters[VISCOUS]
+    assert found.status == "converged"
+    assert gain["tied"] == f"10 * {VISCOUS}"
+    for key in ("value", "sd", "start"):
+        assert gain[key] == pytest.approx(10 * viscous[key])
+    assert abs(gain["value"] - TRUTH[GAIN]) < 3 * gain["sd"]
+    assert found.scene.motors["drive"].gain == gain["value"]
+    assert found.content["correlation"]["paths"] == [INERTIA, VISCOUS]
+
+
+@pytest.mark.slow
 def test_recordings_with_their_own_offsets(tmp_path, rng):
     offsets = {"first": 0.02, "second": -0.05}
     for (name, offset), start in zip(offsets.items(), SWING, strict=True):

@@ -40,6 +40,7 @@ class ParameterRow:
     upper: str
     at_bound: str  # "lower", "upper" or empty
     change: str
+    tied: str  # the expression that it follows from, or empty
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def _parameter_row(path: str, parameter: Mapping[str, Any]) -> ParameterRow:
         upper=number(parameter.get("upper")),
         at_bound=bound_hit(parameter),
         change=change or number(None),
+        tied=parameter.get("tied", ""),
     )
 
 

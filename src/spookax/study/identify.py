@@ -84,8 +84,16 @@ def _estimate(solver: Solver) -> Estimate:
             "transform": owner[i].transform,
             "prior_sd": owner[i].prior_sd,
         }
-        for i, path in enumerate(shared.paths)
+        for i, path in enumerate(shared.unknown_paths)
     }
+    for i, tie in enumerate(shared.ties, start=len(parameters)):
+        parameters[tie.path] = {
+            "value": float(value[i]),
+            "sd": float(sd[i]),
+            "unit": unit_of(setup.scene, tie.path),
+            "start": float(start[i]),
+            "tied": tie.expression.text,
+        }
     runs, states = run_contents(setup, fit, solver.stage)
     content = {
         "spookax": importlib.metadata.version("spookax"),
@@ -98,7 +106,7 @@ def _estimate(solver: Solver) -> Estimate:
         "cost": float(fit.cost),
         "iterations": solver.iterations,
         "parameters": parameters,
-        "correlation": {"paths": list(shared.paths), "matrix": correlation(shared, fit)},
+        "correlation": {"paths": list(shared.unknown_paths), "matrix": correlation(shared, fit)},
         "friction": friction_curves(setup, fit),
         "runs": runs,
         "noise": {

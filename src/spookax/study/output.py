@@ -195,8 +195,9 @@ def _rms(error: np.ndarray) -> float:
 
 
 def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:
-    """Correlations of the natural values; zero rows for parameters at a bound and those that nothing is known of."""
+    """Correlations of the unknowns' natural values; zero rows for those that nothing is known of."""
     _, jac = map(np.asarray, natural_values(shared, fit.iterate.z))
+    jac = jac[: len(shared.unknown_paths)]
     cov = jac @ np.where(np.isfinite(fit.covariance), fit.covariance, 0.0) @ jac.T
     sd = np.sqrt(np.maximum(np.diag(cov), 0.0))
     scale = np.where(sd > 0, sd, 1.0)

@@ -213,10 +213,12 @@ class _Tracker:
         value, jac = map(np.asarray, natural_values(self.model.shared, jnp.asarray(self.z)))
         sd = np.zeros(len(value)) if self.held else np.linalg.norm(jac @ self.z_factor, axis=1)
         paths = self.model.shared.paths
-        parameters = {
+        parameters: dict[str, dict[str, Any]] = {
             path: {"value": float(v), "sd": float(s), "start": float(b), "unit": unit_of(setup.scene, path)}
             for path, v, s, b in zip(paths, value, sd, start, strict=True)
         }
+        for tie in self.model.shared.ties:
+            parameters[tie.path]["tied"] = tie.expression.text
         message, scene = "", setup.scene
         try:
             scene = with_numbers(scene, {p: float(v) for p, v in zip(paths, value, strict=True)})
