@@ -101,8 +101,9 @@ def result_text(estimate: Estimate) -> str:
     width = max(map(len, ["parameter", *listed]))
     lines = [f"{'parameter':{width}} {'start':>12} {'estimate':>12} {'sd':>9}  unit"]
     for path, found in listed.items():
-        numbers = f"{found['start']:12.5g} {found['value']:12.5g} {found['sd']:9.2g}"
-        lines.append(f"{path:{width}} {numbers}  {found['unit']}{_tied(found)}")
+        bound = found.get("at_bound")
+        numbers = f"{found['start']:12.5g} {found['value']:12.5g} " + (f"{'':9}" if bound else f"{found['sd']:9.2g}")
+        lines.append(f"{path:{width}} {numbers}  {found['unit']}{_tied(found)}" + (_one_sided(found) if bound else ""))
     lines += _weights(estimate.parameters)
     lines += [f"caution: {group['message']}" for group in content["checks"]["gauge"]]
     for run, entry in content["runs"].items():
@@ -116,6 +117,12 @@ def result_text(estimate: Estimate) -> str:
 
 def _tied(parameter: Mapping[str, Any]) -> str:
     return f"  = {parameter['tied']}" if "tied" in parameter else ""
+
+
+def _one_sided(parameter: Mapping[str, Any]) -> str:
+    (low, high), side = parameter["interval"], parameter["at_bound"]
+    allowed = f"up to {high:.5g}" if side == "lower" else f"down to {low:.5g}"
+    return f"  at its {side} bound; the recordings allow {allowed} (95 %)"
 
 
 def _weights(parameters: Iterable[str]) -> list[str]:

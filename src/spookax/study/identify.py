@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from ..estimation.problem import Fit
 from ..models.parameters import natural_values
 from ..scene import Scene, SceneError, read_scene
 from ..scene.paths import unit_of, with_numbers
+from .bounds import at_bound
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
 from .estimate import Estimate
@@ -73,7 +75,7 @@ def _estimate(solver: Solver) -> Estimate:
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, jnp.asarray(setup.problem.z0))[0])
     owner = [free for free in shared.free for _ in range(free.size)]
-    parameters = {
+    parameters: dict[str, dict[str, Any]] = {
         path: {
             "value": float(value[i]),
             "sd": float(sd[i]),
@@ -94,6 +96,8 @@ def _estimate(solver: Solver) -> Estimate:
             "start": float(start[i]),
             "tied": tie.expression.text,
         }
+    for path, one_sided in at_bound(shared, fit).items():
+        parameters[path] |= one_sided
     runs, states = run_contents(setup, fit, solver.stage)
     content = {
         "spookax": importlib.metadata.version("spookax"),
