@@ -17,12 +17,12 @@ from .._interruption import stoppable
 from .._results import ESTIMATE_RESULTS
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
-from ..scene import Scene, SceneError, read_scene
-from ..scene.paths import unit_of, with_numbers
+from ..scene import Scene, read_scene
+from ..scene.paths import unit_of
 from .bounds import at_bound
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
-from .estimate import Estimate
+from .estimate import Estimate, identified_scene
 from .model import Study
 from .output import correlation, friction_curves, gauges, run_contents
 from .read import read_study
@@ -124,18 +124,12 @@ def _estimate(solver: Solver) -> Estimate:
         "versions": versions(),
         "hashes": hashes_of(setup, study),
     }
-    try:
-        scene = with_numbers(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
-    except SceneError as error:
-        scene = setup.scene
-        cure = f"is not a possible body or joint: {error} Use `transform: inertia`, bounds or a prior."
-        if solver.interrupted:
-            message = f"{message} So far it {cure}"
-        else:
-            status, message = "unphysical", f"The estimate {cure}"
-    # the scene keeps the friction that it was identified with
-    regularisation = scene.regularisation.model_copy(update={"v_creep": float(settings.friction_speed[-1])})
-    scene = scene.model_copy(update={"regularisation": regularisation})
+    scene, why = identified_scene(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
+    if scene is None:
+        status, message = ("unphysical" if status == "converged" else status), f"{message} {why}".strip()
+    else:  # keeps the friction that it was identified with
+        regularisation = scene.regularisation.model_copy(update={"v_creep": float(settings.friction_speed[-1])})
+        scene = scene.model_copy(update={"regularisation": regularisation})
     return Estimate(status, message, content, states, scene, pack_iterate(solver.stage, fit))
 
 
