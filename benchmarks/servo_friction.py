@@ -87,6 +87,7 @@ def left_out(
     rest = [(spec, recording) for spec, recording in pairs if gain not in spec.name]
     known = study.model_copy(update={"recordings": [spec for spec, _ in rest]})
     found = sx.identify(known, recordings=[recording for _, recording in rest], scene=scene)
+    assert found.scene is not None, found.message
     open_loop, in_loop = {}, {}
     for spec, recording in pairs:
         if gain in spec.name:

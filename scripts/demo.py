@@ -95,6 +95,7 @@ def predict(estimate: sx.Estimate, study: Any) -> None:
     """Print the error of the open-loop prediction of the recording that the identification has not seen."""
     changes = {"name": "test", "file": "test.csv", "start": None, "stop": None}
     spec = study.recordings[0].model_copy(update=changes)
+    assert estimate.scene is not None
     recording = read_recording(DEMO / "test.csv", spec, sensor_dimensions(estimate.scene))
     errors = predict_open_loop(study, estimate, recording, spec, fit_seconds=FIT)
     duration = recording.time[-1] - recording.time[0]
@@ -127,6 +128,7 @@ def main() -> int:
 
     estimate.save(OUT)
     written = sx.write_report(OUT, content, estimate.states)
+    assert estimate.scene is not None
     poses = estimated_motion(OUT, estimate.scene, None)
     motion = sx.view(estimate.scene, poses).save(OUT / "motion.html")
     print(f"\nReport:    {written}\n3D page:   {motion}\nDemo time: {time.time() - began:.0f} s")

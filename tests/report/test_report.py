@@ -122,6 +122,18 @@ def test_every_parameter_is_in_the_table(page):
     assert rows[6][2:] == ["0", "0.0123", "0.0002", "1.6 %", "–", "–", "", "+0.0123"]
 
 
+def test_a_parameter_at_a_bound_has_its_interval_in_place_of_a_standard_deviation(tmp_path):
+    parameters = copy.deepcopy(changed()["parameters"])
+    path = "joints.shoulder.friction.coulomb"
+    parameters[path] |= {"sd": 2e-5, "at_bound": "lower", "interval": [0.0, 4.5e-5]}
+    page = report(tmp_path, changed(parameters=parameters), {})
+    row = next(row for row in page.tables[0] if row[0] == path)
+    assert row[4:6] == ["–", "–"]
+    assert row[8] == "lower, up to 4.5e-05"
+    text = "It lies on its lower bound, 0 N m; the recordings allow up to 4.5e-05 (95 %)."
+    assert text in re.sub(r"\s+", " ", page.text)
+
+
 def test_the_status_is_told_in_words(page, tmp_path):
     assert "The identification converged." in page.text
     assert "fell below 1e-06 in iteration 9" in page.text
@@ -140,7 +152,7 @@ def test_warnings_name_what_limits_the_result(page):
     shown = re.sub(r"\s+", " ", page.text)
     for text in (
         "Not determined: Only the ratio of bodies.arm.inertia.zz and motors.drive.gain is seen.",
-        "On a bound: joints.shoulder.friction.coulomb. It lies on its lower bound, 0 N m;",
+        "On a bound: joints.shoulder.friction.coulomb. It lies on its lower bound, 0 N m.",
         "Biased by the time step: bodies.arm.inertia.zz. Half the time step moves it by 4.2",
         "Strongly correlated: bodies.arm.inertia.zz, motors.drive.gain. Correlation 0.982",
         "Poorly determined: joints.elbow.friction.viscous.",

@@ -5,6 +5,7 @@ All studies have the same mechanism, number of steps and unknowns where they can
 
 import functools
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 import yaml
 
 import spookax as sx
+from spookax.cli.progress import result_text
 from spookax.models import BodyState
-from spookax.scene import Scene
+from spookax.scene import Scene, get_number
 from spookax.study import solve
 from spookax.study.setup import Setup, set_up
 
@@ -96,6 +98,44 @@ def assert_near(found: sx.Estimate) -> None:
 def whole(tmp_path_factory) -> sx.Estimate:
     """The uninterrupted, marginal, simulator-form estimate of one swing."""
     return sx.identify(one_swing(tmp_path_factory.mktemp("whole")))
+
+
+@pytest.mark.slow
+def test_a_parameter_at_a_bound_has_a_one_sided_interval(tmp_path, whole):
+    path = one_swing(tmp_path)
+    text = yaml.safe_load(path.read_text())
+    text["parameters"][VISCOUS] |= {"lower": 0.07}  # the truth is 0.05
+    path.write_text(yaml.safe_dump(text))
+    found = sx.identify(path)
+    viscous = found.parameters[VISCOUS]
+    assert viscous["at_bound"] == "lower"
+    low, high = viscous["interval"]
+    assert low == viscous["value"] == pytest.approx(0.07)
+    assert low < low + viscous["sd"] < high < 0.071
+    assert all("at_bound" not in whole.parameters[p] for p in STARTS)
+    assert "joints.pin.friction.viscous" not in str(found.content["checks"]["gauge"])
+    line = next(line for line in result_text(found).splitlines() if line.startswith(VISCOUS))
+    assert re.search(r"at its lower bound; the recordings allow up to 0\.0700\d* \(95 %\)", line)
+    for run in found.content["runs"].values():
+        assert run["initial"]["pin"]["position_sd"] > 0
+
+
+@pytest.mark.slow
+def test_what_is_tied_is_in_the_estimate_and_its_scene(tmp_path):
+    path = one_swing(tmp_path)
+    text = yaml.safe_load(path.read_text())
+    del text["parameters"][GAIN]
+    path.write_text(yaml.safe_dump(text | {"ties": {GAIN: f"10 * {VISCOUS}"}}))
+    found = sx.identify(path)
+    gain, viscous = found.parameters[GAIN], found.parameters[VISCOUS]
+    assert found.status == "converged"
+    assert gain["tied"] == f"10 * {VISCOUS}"
+    for key in ("value", "sd", "start"):
+        assert gain[key] == pytest.approx(10 * viscous[key])
+    assert abs(gain["value"] - TRUTH[GAIN]) < 3 * gain["sd"]
+    assert found.scene is not None
+    assert get_number(found.scene, GAIN) == gain["value"]
+    assert found.content["correlation"]["paths"] == [INERTIA, VISCOUS]
 
 
 @pytest.mark.slow

@@ -352,6 +352,14 @@ def test_changed_characters_never_raise_anything_else(folder, k):
         (("recursive",), {"members": 300},
          r"recursive\.members: is a setting of the rule ensemble, and the rule is extended\. .*`rule: ensemble`"),
         (("recursive",), {"rule": "unscentd", "iterations": 2}, r"rule: .*Did you mean `unscented`"),
+        (("ties",), {"tilt.y": "2 *"}, r"ties\.tilt\.y: the expression '2 \*' cannot be read .*\. Write numbers"),
+        (("ties",), {"tilt.y": "open('x')"}, "holds something else than numbers, paths"),
+        (("ties",), {"tilt.y": "tilt + 1"}, "'tilt' is neither a number nor a path"),
+        (("ties",), {"tilt.y": 2.0}, r"ties\.tilt\.y"),
+        (("ties",), {"tilt.x": "bodies.arm.mass"}, "is one of the study's parameters, and tied to others as well"),
+        (("ties",), {"bodies.rod.inertia.xx": "tilt.x"}, "is one of the study's parameters, and tied"),
+        (("ties",), {"tilt.y": "gravity.x + tilt.x", "gravity.x": "tilt.y"}, "in a circle: (tilt.y|gravity.x) needs"),
+        (("ties",), {"tilt.y": "tilt.y + tilt.x"}, "goes round in a circle: tilt.y needs tilt.y"),
         (("spookax",), 2, "spookax: must be 1"),
     ],
     ids=str,
@@ -497,3 +505,39 @@ def test_every_key_is_described():
     assert [name for name, field in named if not (field.get("description") or "$ref" in field)] == []
     page = (ROOT / "docs" / "study.md").read_text()
     assert [name for name, _ in named if f"`{name}`" not in page] == []
+
+
+# Ties
+
+
+@pytest.mark.parametrize(
+    ("ties", "expected"),
+    [
+        ({"bodies.lamp.mas": "bodies.arm.mass"}, r"no number 'bodies\.lamp\.mas'\. Nearest: .*bodies\.lamp\.mass"),
+        ({"bodies.lamp.mass": "1 - bodies.arm.mas"}, r"no number 'bodies\.arm\.mas'\. Nearest: .*bodies\.arm\.mass"),
+        ({"bodies.lamp.mass": "1 -bodies.arm.mass-1"}, r"no number 'bodies\.arm\.mass-1'"),
+        (
+            {"bodies.lamp.mass": "1.2 - bodies.arm.mass"},
+            r"no possible scene at the start: bodies\.lamp\.mass must",
+        ),
+        ({"tilt.y": "2 * gravity.z"}, r"nothing in the expression '2 \* gravity\.z' is unknown"),
+        ({"tilt.y": "1 / (bodies.arm.mass - 2)"}, "cannot be worked out at the start: .*division by zero"),
+        ({"tilt.y": "sqrt(1 - bodies.arm.mass)"}, "cannot be worked out at the start: a root of a negative number"),
+    ],
+)
+def test_ties_are_checked_against_the_scene(folder, ties, expected):
+    (folder / "study.yaml").write_text(changed(("ties",), ties))
+    study = read_study(folder / "study.yaml")
+    with pytest.raises(StudyError, match=expected) as caught:
+        check_against_scene(study, study.located, read_scene(study.scene_path))
+    (problem,) = caught.value.problems
+    assert problem.line > 1
+    assert problem.cure
+
+
+def test_a_mode_does_not_set_what_a_tie_needs(folder):
+    data = yaml.safe_load(changed(("ties",), {"bodies.lamp.mass": "bodies.arm.mass - bodies.cart.mass"}))
+    modes = {"free": {}, "loaded": {"set": {"bodies.cart.mass": 2.0}}}
+    data["recursive"] = {"modes": modes, "switching": {"dwell_time": 1.0}}
+    error = refusal(folder / "study.yaml", yaml.safe_dump(data))
+    assert "takes part in one of the `ties`" in str(error)

@@ -274,8 +274,12 @@ def view(
 
 def scene_file(path: Path) -> Path:
     """The scene file itself, or the identified one in the folder of an estimate."""
+    from .estimates import told
+
     if not path.is_dir():
         return path
     if not (path / "scene.yaml").is_file():
+        if why := told(path):
+            raise refuse(path, f"this folder holds no identified scene: {why}", "Identify again, or give a scene file.")
         raise refuse(path, "this folder holds no estimate", "Give a scene file, or the --out of `spookax identify`.")
     return path / "scene.yaml"

@@ -1,5 +1,7 @@
 """What `identify` left in a folder."""
 
+import contextlib
+import json
 import zipfile
 import zlib
 from pathlib import Path
@@ -33,3 +35,12 @@ def estimated_motion(folder: Path, scene: Scene, run: str | None) -> BodyPoses:
         return BodyPoses.from_states(scene, time, r, e)
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as damaged:
         raise refuse(file, f"cannot be used: {str(damaged) or type(damaged).__name__}", _AGAIN) from None
+
+
+def told(folder: Path) -> str:
+    """Status and message of the estimate or the filter in a folder; nothing if there is none."""
+    for name in ("estimate.json", "tracking.json"):
+        with contextlib.suppress(OSError, ValueError):
+            content = json.loads((folder / name).read_text(encoding="utf-8"))
+            return ". ".join(str(content[key]) for key in ("status", "message") if content.get(key))
+    return ""

@@ -1,7 +1,7 @@
 """Progress of an identification on the terminal, and its result in a few lines."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,7 +70,8 @@ def tracking_text(found: Tracking) -> str:
         width = max(map(len, ["parameter", *listed]))
         lines.append(f"{'parameter':{width}} {'start':>12} {'at the end':>12} {'sd':>9}  unit")
         for path, p in listed.items():
-            lines.append(f"{path:{width}} {p['start']:12.5g} {p['value']:12.5g} {p['sd']:9.2g}  {p['unit']}")
+            numbers = f"{p['start']:12.5g} {p['value']:12.5g} {p['sd']:9.2g}"
+            lines.append(f"{path:{width}} {numbers}  {p['unit']}{_tied(p)}")
         lines += _weights(found.parameters)
     for name, run in found.content["runs"].items():
         for sensor, signal in run["signals"].items():
@@ -100,8 +101,9 @@ def result_text(estimate: Estimate) -> str:
     width = max(map(len, ["parameter", *listed]))
     lines = [f"{'parameter':{width}} {'start':>12} {'estimate':>12} {'sd':>9}  unit"]
     for path, found in listed.items():
-        numbers = f"{found['start']:12.5g} {found['value']:12.5g} {found['sd']:9.2g}"
-        lines.append(f"{path:{width}} {numbers}  {found['unit']}")
+        bound = found.get("at_bound")
+        numbers = f"{found['start']:12.5g} {found['value']:12.5g} " + (f"{'':9}" if bound else f"{found['sd']:9.2g}")
+        lines.append(f"{path:{width}} {numbers}  {found['unit']}{_tied(found)}" + (_one_sided(found) if bound else ""))
     lines += _weights(estimate.parameters)
     lines += [f"caution: {group['message']}" for group in content["checks"]["gauge"]]
     for run, entry in content["runs"].items():
@@ -113,6 +115,16 @@ def result_text(estimate: Estimate) -> str:
     if told := content.get("trust"):
         lines += ["", f"{told['sentence']}.", *(f"- {reason}" for reason in told["reasons"])]
     return "\n".join(lines)
+
+
+def _tied(parameter: Mapping[str, Any]) -> str:
+    return f"  = {parameter['tied']}" if "tied" in parameter else ""
+
+
+def _one_sided(parameter: Mapping[str, Any]) -> str:
+    (low, high), side = parameter["interval"], parameter["at_bound"]
+    allowed = f"up to {high:.5g}" if side == "lower" else f"down to {low:.5g}"
+    return f"  at its {side} bound; the recordings allow {allowed} (95 %)"
 
 
 def _weights(parameters: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 from .._results import ESTIMATE_RESULTS
 from .._typing import AnyArray, Float
 from ..protocol import AbstractModel, Noise, Samples
+from .at_bound import cut_off
 from .linearise import Linearised, Path
 from .sweeps import Filtered
 
@@ -27,8 +28,8 @@ class Problem:
     lower: np.ndarray
     upper: np.ndarray
     own_weight: np.ndarray
-    least_sd: np.ndarray | None = None  # of every channel: an estimated sensor noise never falls below it
     initial_sd: float = 1.0  # prior sd of the free directions of x_0 (positions in m or rad; velocities times 10)
+    least_sd: np.ndarray | None = None  # of every channel: an estimated sensor noise never falls below it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,26 +103,37 @@ _SILENT = 1e-12  # information of a direction beside that of its parameters alon
 
 
 class Posterior(NamedTuple):
-    """What is known of the parameters z at the end of a fit; both matrices are zero for parameters at a bound."""
+    """What is known of the parameters z at the end of a fit.
+
+    A parameter at a bound has its mean square distance from there in place of a variance, and the others follow it:
+    their covariances are neither those of a parameter that is fixed nor those of one that may cross the bound.
+    """
 
     covariance: Float[np.ndarray, "p p"]  # infinite variances, no covariances, where nothing is known or N is no number
     known: Float[np.ndarray, "p p"]  # without the directions that nothing is known of: finite
+    reach: Float[np.ndarray, " p"]  # one-sided intervals: signed distance in z from the bound; zero for all others
     result: ESTIMATE_RESULTS
 
 
 def posterior(
-    problem: Problem, z: Float[np.ndarray, " p"], N: Float[np.ndarray, "p p"], result: ESTIMATE_RESULTS
+    problem: Problem,
+    z: Float[np.ndarray, " p"],
+    N: Float[np.ndarray, "p p"],
+    slope: Float[np.ndarray, " p"],
+    result: ESTIMATE_RESULTS,
 ) -> Posterior:
-    """From the reduced matrix N with its priors; `result` as it was, or what N makes of it.
+    """From the reduced matrix N with its priors and the slope of the cost in z; `result` as it was, or what N makes
+    of it.
 
     N says nothing about a direction where an eigenvalue, scaled to a unit diagonal, is zero to rounding. Parameters
     with a prior have no part in such directions, and what is known of others outside them is the same whatever lies in
     them.
     """
-    inverse = np.zeros_like(N)
-    if not np.all(np.isfinite(N)):
-        return Posterior(np.diag(np.full(len(N), np.inf)), inverse, ESTIMATE_RESULTS.nonfinite)
-    free = np.flatnonzero((z > problem.lower + 1e-9) & (z < problem.upper - 1e-9))
+    inverse, reach = np.zeros_like(N), np.zeros(len(z))
+    if not (np.all(np.isfinite(N)) and np.all(np.isfinite(slope))):
+        return Posterior(np.diag(np.full(len(N), np.inf)), inverse, reach, ESTIMATE_RESULTS.nonfinite)
+    inside = (z > problem.lower + 1e-9) & (z < problem.upper - 1e-9)
+    free, bound = np.flatnonzero(inside), np.flatnonzero(~inside)
     bare = free[problem.weight[free] == 0]
     scale = np.sqrt(np.where(np.diag(N) > 0, np.diag(N), 1.0))
     S = N / np.outer(scale, scale)
@@ -131,18 +143,39 @@ def posterior(
     beside = silent @ silent.T  # (S + V V')^-1 = S^+ + V V' for V orthonormal with S V = 0
     inverse[np.ix_(free, free)] = np.linalg.inv((S + beside)[np.ix_(free, free)])
     known = (inverse - beside) / np.outer(scale, scale)
-    covariance, lost = known.copy(), np.flatnonzero(np.any(np.abs(silent) > np.sqrt(_SILENT), axis=1))
+    lost = np.any(np.abs(silent) > np.sqrt(_SILENT), axis=1)
+    if bound.size:
+        # the others' mean, given those at a bound, moves by `follow` times their distance from there
+        follow = -known[:, free] @ N[np.ix_(free, bound)]
+        follow[bound] = np.eye(len(bound))
+        K = N[bound] @ follow
+        curvature = np.where(np.diag(K) > _SILENT * np.diag(N)[bound], np.diag(K), 0.0)
+        inward = np.where(z[bound] <= problem.lower[bound] + 1e-9, 1.0, -1.0)
+        cut = cut_off(np.maximum(inward * slope[bound], 0.0), curvature, (problem.upper - problem.lower)[bound])
+        reach[bound] = inward * cut.reach
+        rms = np.where(np.isfinite(cut.rms), cut.rms, 0.0)
+        known = known + follow @ (_correlation(K) * np.outer(rms, rms)) @ follow.T
+        lost |= np.any(np.abs(follow[:, np.isinf(cut.rms)]) > np.sqrt(_SILENT), axis=1)
+    covariance = known.copy()
     covariance[lost] = covariance[:, lost] = 0.0
     covariance[lost, lost] = np.inf
-    if lost.size and result == ESTIMATE_RESULTS.successful:
+    if np.any(lost) and result == ESTIMATE_RESULTS.successful:
         result = ESTIMATE_RESULTS.no_information
-    return Posterior(covariance, known, result)
+    return Posterior(covariance, known, reach, result)
+
+
+def _correlation(K: Float[np.ndarray, "b b"]) -> Float[np.ndarray, "b b"]:
+    """Of the covariance K^-1."""
+    scale = np.sqrt(np.maximum(np.diag(K), np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(K / np.outer(scale, scale))
+    C = vectors / np.maximum(values, _SILENT) @ vectors.T
+    return C / np.sqrt(np.outer(np.diag(C), np.diag(C)))
 
 
 @dataclasses.dataclass
 class Fit:
-    """Result of a fit. `covariance` is that of z at the optimum: zero for parameters at a bound, and an infinite
-    variance for those that nothing is known of (see `posterior`).
+    """Result of a fit. `covariance` is that of z at the optimum, with an infinite variance for parameters that nothing
+    is known of, and `reach` the one-sided intervals of those at a bound (see `posterior`).
     """
 
     iterate: Iterate
@@ -156,4 +189,6 @@ class Fit:
     history: list[Progress]
     noise: Noise  # the levels, as given or as estimated
     _: dataclasses.KW_ONLY
+    slope: np.ndarray  # of the cost in z, states and own parameters following
+    reach: np.ndarray
     parts: tuple[Part, ...] | None = None  # the recordings, linearised and filtered, where the form does that

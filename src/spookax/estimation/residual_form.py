@@ -253,8 +253,8 @@ class ResidualEstimator:
     def _finish(self, stage: Stage, here: _Here, result: ESTIMATE_RESULTS, used: int) -> ResidualFit:
         p, linear = self.problem, self._linear(stage, here)
         reduced = self._reduce(linear, here, 0.0)
-        z, N = np.asarray(here.z), np.asarray(reduced.N)
-        covariance, known, result = posterior(p, z, N, result)
+        z, N, slope = np.asarray(here.z), np.asarray(reduced.N), -np.asarray(reduced.g)
+        covariance, known, reach, result = posterior(p, z, N, slope, result)
         own = []
         for factor, T in zip(reduced.factors, reduced.own, strict=True):
             m = T.shape[0]
@@ -272,6 +272,8 @@ class ResidualEstimator:
             log_det=2 * half_log_det,
             history=self.history,
             noise=stage.noise,
+            slope=slope,
+            reach=reach,
             log_density=log_density,
         )
 

@@ -448,8 +448,8 @@ class Estimator:
 
     def _finish(self, stage: Stage, it: Iterate, linear: _Linear, result: Any) -> Fit:
         p, count = self.problem, it.z.shape[0]
-        N, z = np.asarray(linear.N), np.asarray(it.z)
-        covariance, known, result = posterior(p, z, N, result)
+        N, z, slope = np.asarray(linear.N), np.asarray(it.z), -np.asarray(linear.g)
+        covariance, known, reach, result = posterior(p, z, N, slope, result)
         own = []
         for o, part in zip(it.own, linear.parts, strict=True):
             corner = np.asarray(part.N)[count:, count:] + np.diag(p.own_weight**2)
@@ -467,6 +467,8 @@ class Estimator:
             log_det=sum(part.log_det for part in linear.parts),
             history=self.history,
             noise=self.noise(stage),
+            slope=slope,
+            reach=reach,
             parts=linear.parts,
         )
 

@@ -56,7 +56,7 @@ def uncertainty(problem: Problem, stage: Stage, fit: Fit) -> list[Uncertainty]:
     without the directions of the parameters that nothing is known of.
     """
     N = fit.information + np.diag(problem.weight**2)
-    known = posterior(problem, np.asarray(fit.iterate.z), N, fit.result).known
+    known = posterior(problem, np.asarray(fit.iterate.z), N, fit.slope, fit.result).known
     parts = fit.parts or Estimator(problem, Settings()).linear(stage, fit.iterate).parts
     found = []
     for part, own in zip(parts, fit.own_covariance, strict=True):

@@ -15,3 +15,4 @@ from .neural_friction import Sticking as Sticking
 from .neural_friction import StribeckFriction as StribeckFriction
 from .parameters import Free as Free
 from .parameters import ParameterMap as ParameterMap
+from .parameters import Tie as Tie

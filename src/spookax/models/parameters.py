@@ -17,6 +17,7 @@ import numpy as np
 
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float
+from ..scene.expression import Expression
 from ..system import Params, System, locate
 
 INERTIA_NAMES = ("xx", "yy", "zz", "xy", "xz", "yz")
@@ -49,20 +50,38 @@ class Free:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tie:
+    """A number that follows from unknowns and earlier ties; `known`: what else its expression names, with values."""
+
+    path: str
+    expression: Expression
+    known: tuple[tuple[str, float], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class ParameterMap:
-    """The unknowns of an identification, in order, and the map z -> Params. Hashable: static under jit."""
+    """The unknowns of an identification, in order, and the map z -> Params. Hashable: static under jit.
+
+    `ties`: what follows from them, each after those that it needs.
+    """
 
     system: System
     free: tuple[Free, ...]
+    ties: tuple[Tie, ...] = ()
 
     @property
     def size(self) -> int:
         return sum(f.size for f in self.free)
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        """One path per natural value, in the order of `values`."""
+    def unknown_paths(self) -> tuple[str, ...]:
+        """One path per natural value of an unknown."""
         return tuple(path for f in self.free for path in f.paths)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """One path per natural value, in the order of `values`: unknowns, then what is tied to them."""
+        return (*self.unknown_paths, *(tie.path for tie in self.ties))
 
     def _scale(self, f: Free) -> float:
         """Step unit of an identity coordinate: the start value; where that is zero the prior's width, or one."""
@@ -140,7 +159,12 @@ class ParameterMap:
             else:
                 out.append(self._scale(f) * z[i : i + 1])
             i += f.size
-        return jnp.concatenate(out) if out else jnp.zeros(0, dtype=z.dtype)
+        if not self.ties:
+            return jnp.concatenate(out) if out else jnp.zeros(0, dtype=z.dtype)
+        known = dict(zip(self.unknown_paths, jnp.concatenate(out), strict=True))
+        for tie in self.ties:
+            known[tie.path] = jnp.asarray(tie.expression.value(known | dict(tie.known)), dtype=z.dtype)
+        return jnp.stack([known[path] for path in self.paths])
 
     def apply(self, params: Params, z: Float[Array, " p"]) -> Params:
         """`params` with the unknowns replaced."""

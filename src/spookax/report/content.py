@@ -38,8 +38,9 @@ class ParameterRow:
     relative_sd: str
     lower: str
     upper: str
-    at_bound: str  # "lower", "upper" or empty
+    at_bound: str  # "lower" or "upper" with the end of the one-sided interval, or empty
     change: str
+    tied: str  # the expression that it follows from, or empty
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,9 @@ def _parameter_row(path: str, parameter: Mapping[str, Any]) -> ParameterRow:
     change = ""
     if value is not None and start is not None:
         change = f"{100 * (value - start) / abs(start):+.3g} %" if start else f"{value - start:+.3g}"
+    bound = bound_hit(parameter)
+    if bound and parameter.get("interval"):
+        bound, sd = f"{bound}, {_allowed(parameter, bound)}", None
     return ParameterRow(
         path=path,
         unit=unit(parameter.get("unit")),
@@ -91,13 +95,21 @@ def _parameter_row(path: str, parameter: Mapping[str, Any]) -> ParameterRow:
         relative_sd=percent(sd / abs(value), 2) if value and sd is not None else number(None),
         lower=number(parameter.get("lower")),
         upper=number(parameter.get("upper")),
-        at_bound=bound_hit(parameter),
+        at_bound=bound,
         change=change or number(None),
+        tied=parameter.get("tied", ""),
     )
 
 
+def _allowed(parameter: Mapping[str, Any], side: str) -> str:
+    low, high = (finite(end) for end in parameter["interval"])
+    return f"up to {number(high)}" if side == "lower" else f"down to {number(low)}"
+
+
 def bound_hit(parameter: Mapping[str, Any]) -> str:
-    """Which bound a value lies on, to a millionth: "lower", "upper" or empty."""
+    """Which bound a value lies on, as the estimate says or else to a millionth: "lower", "upper" or empty."""
+    if "at_bound" in parameter:
+        return parameter["at_bound"]
     value = finite(parameter.get("value"))
     bounds = {side: finite(parameter.get(side)) for side in ("lower", "upper")}
     if value is None:
@@ -120,8 +132,9 @@ def cautions(estimate: Mapping[str, Any]) -> Iterator[Caution]:
         yield Caution("Not determined", message, unnamed)
     for path, parameter in parameters.items():
         if side := bound_hit(parameter):
-            bound = with_unit(number(parameter[side]), parameter.get("unit"))
-            text = f"It lies on its {side} bound, {bound}; its standard deviation takes no notice of bounds."
+            bound = with_unit(number(parameter.get(side, parameter.get("value"))), parameter.get("unit"))
+            text = f"It lies on its {side} bound, {bound}"
+            text += f"; the recordings allow {_allowed(parameter, side)} (95 %)." if parameter.get("interval") else "."
             yield Caution("On a bound", text, (path,))
     for path, half in (checks.get("half_step") or {}).items():
         shift = finite(half.get("shift_in_sd"))

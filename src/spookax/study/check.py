@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from spookax.scene.explain import Finding, Loc, nearest
+from spookax.scene.expression import Expression, in_order, tied_values
 from spookax.scene.located import Located
 from spookax.scene.model import Scene
 from spookax.scene.parts import BodyPose, JointPosition, PointPosition
@@ -39,7 +40,7 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
 
     **Raises:** `StudyError` with every problem, each with the nearest name that exists.
     """
-    checks = (_parameter_findings, _noise_findings, _form_findings, _mode_findings)
+    checks = (_parameter_findings, _tie_findings, _noise_findings, _form_findings, _mode_findings)
     found = [finding for check in checks for finding in check(study, scene)]
     for index, recording in enumerate(study.recordings):
         for finding in _recording_findings(recording, scene):
@@ -102,6 +103,41 @@ def _parameter_findings(study: Study, scene: Scene) -> Iterator[Finding]:
                 yield from start_findings(spec.model_dump(), values[path], loc)
         elif path not in whole:
             yield _no_such_number(loc, path, [*values, *whole])
+
+
+def _tie_findings(study: Study, scene: Scene) -> Iterator[Finding]:
+    """Paths that the scene lacks, and numbers that are no possible scene at the start."""
+    values = numeric_paths(scene)
+    ties = {path: Expression(text) for path, text in study.ties.items()}
+    missing = False
+    for path, tie in ties.items():
+        for named in dict.fromkeys((path, *tie.paths)):
+            if named not in values:
+                missing = True
+                found = _no_such_number(("ties", path), named, values)
+                yield Finding(found.loc, named, f"the scene has no number '{named}'", found.cure)
+    starts = {p: spec.start for p, spec in study.parameters.items() if p in values and spec.start is not None}
+    if missing or not ties:
+        return
+    unknown = {p for p in values if p in study.parameters or p.rpartition(".")[0] in study.parameters}
+    for path in in_order(ties):
+        if not unknown.isdisjoint(ties[path].paths):
+            unknown.add(path)
+            continue
+        message = f"nothing in the expression '{ties[path].text}' is unknown"
+        remedy = "Name one of the study's parameters in it, or write the number into the scene."
+        yield Finding(("ties", path), ties[path].text, message, remedy)
+    cure = "Change the expression, or the `start` of what it names."
+    try:
+        numbers = tied_values(ties, values | starts)
+    except ArithmeticError as error:
+        yield Finding(("ties",), None, f"cannot be worked out at the start: {error}", cure)
+        return
+    try:
+        with_numbers(scene, starts | numbers)
+    except SceneError as error:
+        for problem in error.problems:
+            yield Finding(("ties",), None, f"no possible scene at the start: {problem.path} {problem.message}", cure)
 
 
 def _mode_findings(study: Study, scene: Scene) -> Iterator[Finding]:

@@ -2,12 +2,16 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..scene import Scene, write_scene
+from ..scene import Scene, SceneError, write_scene
+from ..scene.paths import with_numbers
+
+IMPOSSIBLE = "scene.yaml is not written, for the numbers are no possible body or joint"
 
 
 @dataclasses.dataclass
@@ -15,14 +19,15 @@ class Estimate:
     """Identified parameters with their uncertainty, what the fit looks like, and how it ended.
 
     `status` is `converged`, `interrupted` or the name of a failure; `message` explains a failure and what to try.
-    `states` holds arrays by `RUN/quantity` (see the documentation of the estimate folder).
+    `states` holds arrays by `RUN/quantity` (see the documentation of the estimate folder). `scene` has the identified
+    numbers, and is None where these are no possible bodies or joints, which `message` says.
     """
 
     status: str
     message: str
     content: dict[str, Any]
     states: dict[str, np.ndarray]
-    scene: Scene
+    scene: Scene | None
     checkpoint: dict[str, np.ndarray]
 
     @property
@@ -39,14 +44,33 @@ class Estimate:
         return {"status": self.status, "message": self.message, **self.content}
 
     def save(self, folder: str | Path) -> Path:
-        """Write `estimate.json`, `states.npz`, `scene.yaml` and `checkpoint.npz`; returns the folder."""
+        """Write `estimate.json`, `states.npz`, `checkpoint.npz` and, if there is a scene, `scene.yaml`; returns the
+        folder.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "estimate.json").write_text(finite_json(self.to_json()), encoding="utf-8")
         np.savez_compressed(folder / "states.npz", **self.states)  # pyright: ignore[reportArgumentType]
         np.savez(folder / "checkpoint.npz", **self.checkpoint)  # pyright: ignore[reportArgumentType]
-        write_scene(self.scene, folder / "scene.yaml")
+        save_scene(self.scene, folder)
         return folder
+
+
+def identified_scene(scene: Scene, numbers: Mapping[str, float]) -> tuple[Scene | None, str]:
+    """The scene with other numbers under some paths; or None, and why there is none."""
+    try:
+        return with_numbers(scene, numbers), ""
+    except SceneError as error:
+        why = "; ".join(f"{problem.path} {problem.message}" for problem in error.problems)
+        return None, f"{IMPOSSIBLE}: {why}. Use `transform: inertia`, bounds or a prior."
+
+
+def save_scene(scene: Scene | None, folder: Path) -> None:
+    """Write `scene.yaml`; without a scene that of an earlier run is taken away, lest it lie beside other numbers."""
+    if scene is None:
+        (folder / "scene.yaml").unlink(missing_ok=True)
+    else:
+        write_scene(scene, folder / "scene.yaml")
 
 
 def finite_json(content: Any) -> str:

@@ -18,11 +18,12 @@ from .._results import ESTIMATE_RESULTS
 from .._typing import AnyArray
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
-from ..scene import Scene, SceneError, read_scene
-from ..scene.paths import unit_of, with_numbers
+from ..scene import Scene, read_scene
+from ..scene.paths import unit_of
+from .bounds import at_bound
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
-from .estimate import Estimate
+from .estimate import Estimate, identified_scene
 from .model import Study
 from .output import correlation, friction_curves, gauges, run_contents
 from .read import read_study
@@ -76,7 +77,7 @@ def _estimate(solver: Solver) -> Estimate:
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, jnp.asarray(setup.problem.z0))[0])
     owner = [free for free in shared.free for _ in range(free.size)]
-    parameters = {
+    parameters: dict[str, dict[str, Any]] = {
         path: {
             "value": float(value[i]),
             "sd": float(sd[i]),
@@ -87,8 +88,18 @@ def _estimate(solver: Solver) -> Estimate:
             "transform": owner[i].transform,
             "prior_sd": owner[i].prior_sd,
         }
-        for i, path in enumerate(shared.paths)
+        for i, path in enumerate(shared.unknown_paths)
     }
+    for i, tie in enumerate(shared.ties, start=len(parameters)):
+        parameters[tie.path] = {
+            "value": float(value[i]),
+            "sd": float(sd[i]),
+            "unit": unit_of(setup.scene, tie.path),
+            "start": float(start[i]),
+            "tied": tie.expression.text,
+        }
+    for path, one_sided in at_bound(shared, fit).items():
+        parameters[path] |= one_sided
     runs, states = run_contents(setup, fit, solver.stage)
     content = {
         "spookax": importlib.metadata.version("spookax"),
@@ -101,7 +112,7 @@ def _estimate(solver: Solver) -> Estimate:
         "cost": float(fit.cost),
         "iterations": solver.iterations,
         "parameters": parameters,
-        "correlation": {"paths": list(shared.paths), "matrix": correlation(shared, fit)},
+        "correlation": {"paths": list(shared.unknown_paths), "matrix": correlation(shared, fit)},
         "friction": friction_curves(setup, fit),
         "runs": runs,
         "noise": {
@@ -121,18 +132,12 @@ def _estimate(solver: Solver) -> Estimate:
         "versions": versions(),
         "hashes": hashes_of(setup, study),
     }
-    try:
-        scene = with_numbers(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
-    except SceneError as error:
-        scene = setup.scene
-        cure = f"is not a possible body or joint: {error} Use `transform: inertia`, bounds or a prior."
-        if solver.interrupted:
-            message = f"{message} So far it {cure}"
-        else:
-            status, message = "unphysical", f"The estimate {cure}"
-    # the scene keeps the friction that it was identified with
-    regularisation = scene.regularisation.model_copy(update={"v_creep": setup.friction_speed[-1]})
-    scene = scene.model_copy(update={"regularisation": regularisation})
+    scene, why = identified_scene(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
+    if scene is None:
+        status, message = ("unphysical" if status == "converged" else status), f"{message} {why}".strip()
+    else:  # keeps the friction that it was identified with
+        regularisation = scene.regularisation.model_copy(update={"v_creep": setup.friction_speed[-1]})
+        scene = scene.model_copy(update={"regularisation": regularisation})
     content["trust"] = dataclasses.asdict(trust({"status": status, **content}))
     return Estimate(status, message, content, states, scene, pack_iterate(solver.stage, fit))
 

@@ -272,6 +272,11 @@ class Study(Strict):
     parameters: Annotated[dict[str, ParameterSpec], BeforeValidator(_with_transforms)] = Field(
         min_length=1, description="Path in the scene file -> what is known of this unknown"
     )
+    ties: dict[str, Text] = Field(
+        default_factory=dict,
+        description="Path in the scene file -> expression of others, at least one of them unknown: "
+        "`1.2 - bodies.a.mass` [SI]",
+    )
     estimator: Estimator = Field(default_factory=Estimator, description="Estimator and its settings")
     recursive: Recursive = Field(default_factory=Recursive, description="Settings of `filter` and `smooth`")
 

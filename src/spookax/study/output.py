@@ -22,6 +22,7 @@ from ..protocol import Noise, Samples
 from .setup import Setup
 
 _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
+_EPS = float(np.finfo(float).eps)
 
 
 @compiled
@@ -136,6 +137,10 @@ def poses(name: str, time: np.ndarray, x: Any, com: np.ndarray) -> dict[str, np.
     }
 
 
+def _variance(rows: jax.Array, Q: jax.Array) -> jax.Array:
+    return jnp.einsum("ai,ij,aj->a", rows, Q, rows)
+
+
 @compiled
 def _axis_sd(model: Multibody, z: jax.Array, x: Any, covariance: jax.Array) -> jax.Array:
     p = model.prepare(z)
@@ -144,7 +149,13 @@ def _axis_sd(model: Multibody, z: jax.Array, x: Any, covariance: jax.Array) -> j
         rows = model.axis_rows(model.engine_state(x, p.com), p)
         half = rows.shape[1]
         parts = (P[:half, :half], P[-half:, -half:])
-        return jnp.stack([jnp.sqrt(jnp.maximum(jnp.einsum("ai,ij,aj->a", rows, Q, rows), 0.0)) for Q in parts])
+        # what rounding leaves of a variance may be zero or less; no interval is narrower than that rounding
+        return jnp.stack(
+            [
+                jnp.sqrt(jnp.maximum(_variance(rows, Q), half * _EPS * _variance(jnp.abs(rows), jnp.abs(Q))))
+                for Q in parts
+            ]
+        )
 
     return jax.vmap(one)(x, covariance)
 
@@ -195,8 +206,12 @@ def _rms(error: np.ndarray) -> float:
 
 
 def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:
-    """Correlations of the natural values; zero rows for parameters at a bound and those that nothing is known of."""
+    """Correlations of the unknowns' natural values; zero rows for parameters at a bound, whose intervals are one-sided,
+    and for those that nothing is known of.
+    """
     _, jac = map(np.asarray, natural_values(shared, fit.iterate.z))
+    jac = jac[: len(shared.unknown_paths)]
+    jac = np.where(fit.reach == 0, jac, 0.0)
     cov = jac @ np.where(np.isfinite(fit.covariance), fit.covariance, 0.0) @ jac.T
     sd = np.sqrt(np.maximum(np.diag(cov), 0.0))
     scale = np.where(sd > 0, sd, 1.0)
@@ -214,7 +229,11 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
     log_like = [f.transform == "log" or f.path.endswith(".gain") for f in shared.free for _ in range(f.size)]
     if not names or not np.all(np.isfinite(fit.information)):
         return []
-    value, vector = np.linalg.eigh(fit.information)
+    # what is at a bound is held there, and has an interval that says so
+    inside = np.flatnonzero(fit.reach == 0)
+    weights, names = [weights[i] for i in inside], [names[i] for i in inside]
+    log_like = [log_like[i] for i in inside]
+    value, vector = np.linalg.eigh(fit.information[np.ix_(inside, inside)])
     found = []
     for strength, direction in zip(value, vector.T, strict=True):
         if strength > 1 / _UNKNOWN_SD**2:

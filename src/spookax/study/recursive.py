@@ -19,12 +19,12 @@ from ..math.sqrt_gaussian import lower
 from ..models import Multibody
 from ..models.parameters import natural_values
 from ..protocol import AbstractModel, Noise, Samples
-from ..scene import Scene, SceneError, read_scene, write_scene
+from ..scene import Scene, read_scene
 from ..scene.explain import Finding
-from ..scene.paths import unit_of, with_numbers
+from ..scene.paths import unit_of
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import load_levels
-from .estimate import finite_json
+from .estimate import finite_json, identified_scene, save_scene
 from .identify import hashes_of, versions
 from .model import Study
 from .modes import described, first_probability, in_mode, transition
@@ -44,7 +44,7 @@ class Tracking:
 
     content: dict[str, Any]
     states: dict[str, np.ndarray]
-    scene: Scene
+    scene: Scene | None  # with these parameters; None where they are no possible bodies or joints
 
     @property
     def parameters(self) -> dict[str, dict[str, Any]]:
@@ -52,12 +52,12 @@ class Tracking:
         return self.content["parameters"]
 
     def save(self, folder: str | Path) -> Path:
-        """Write `tracking.json`, `states.npz` and `scene.yaml`; returns the folder."""
+        """Write `tracking.json`, `states.npz` and, if there is a scene, `scene.yaml`; returns the folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tracking.json").write_text(finite_json(self.content), encoding="utf-8")
         np.savez_compressed(folder / "states.npz", **self.states)  # pyright: ignore[reportArgumentType]
-        write_scene(self.scene, folder / "scene.yaml")
+        save_scene(self.scene, folder)
         return folder
 
 
@@ -213,15 +213,13 @@ class _Tracker:
         value, jac = map(np.asarray, natural_values(self.model.shared, jnp.asarray(self.z)))
         sd = np.zeros(len(value)) if self.held else np.linalg.norm(jac @ self.z_factor, axis=1)
         paths = self.model.shared.paths
-        parameters = {
+        parameters: dict[str, dict[str, Any]] = {
             path: {"value": float(v), "sd": float(s), "start": float(b), "unit": unit_of(setup.scene, path)}
             for path, v, s, b in zip(paths, value, sd, start, strict=True)
         }
-        message, scene = "", setup.scene
-        try:
-            scene = with_numbers(scene, {p: float(v) for p, v in zip(paths, value, strict=True)})
-        except SceneError as error:
-            message = f"The parameters are not a possible body or joint: {error} Use `transform: inertia` or a prior."
+        for tie in self.model.shared.ties:
+            parameters[tie.path]["tied"] = tie.expression.text
+        scene, message = identified_scene(setup.scene, {p: float(v) for p, v in zip(paths, value, strict=True)})
         content = {
             "spookax": importlib.metadata.version("spookax"),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -4,6 +4,7 @@ The rules read the raw data of the file and pass over what has a wrong type, so 
 when the schema fails elsewhere.
 """
 
+import graphlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, get_args
 
 from spookax.scene.explain import Finding, Loc, nearest
+from spookax.scene.expression import CURE, Expression, ExpressionError, in_order
 from spookax.scene.fields import is_number
 
 Transform = Literal["log", "identity", "box", "inertia", "network"]
@@ -63,6 +65,7 @@ def study_rules(data: Any) -> list[Finding]:
         if whole in parameters and _of_whole(whole):
             message = f"is part of {whole}, which is unknown as a whole"
             found.append(Finding(("parameters", path), None, message, "Keep one of the two."))
+    found += [_under(("ties",), finding) for finding in _ties(_mapping(study.get("ties")), parameters)]
     estimator = _mapping(study.get("estimator"))
     noise = _mapping(estimator.get("process_noise"))
     bodies = noise.get("kind") == "bodies"
@@ -74,6 +77,7 @@ def study_rules(data: Any) -> list[Finding]:
         found.append(Finding(("estimator", "process_noise", "density"), None, message, "Write one number."))
     found += [_under(("recursive",), finding) for finding in _recursive(_mapping(study.get("recursive")), parameters)]
     found += [_under(("recursive",), finding) for finding in _modes(_mapping(study.get("recursive")), parameters)]
+    found += [_under(("recursive",), finding) for finding in _modes_and_ties(study)]
     for key in ("friction_speed", "noise_scale"):
         stages = estimator.get(key)
         if isinstance(stages, list | tuple):
@@ -160,6 +164,17 @@ def _modes(recursive: Mapping[str, Any], parameters: Mapping[str, Any]) -> Itera
             yield from (_under(("switching", key), finding) for finding in _for_every_mode(key, given, modes))
 
 
+def _modes_and_ties(study: Mapping[str, Any]) -> Iterator[Finding]:
+    """Numbers that a mode sets and that a tie gives or needs."""
+    ties = _mapping(study.get("ties"))
+    tied = {word for path, text in ties.items() for word in (path, *re.findall(r"[\w.-]+", str(text)))}
+    for name, mode in _mapping(_mapping(study.get("recursive")).get("modes")).items():
+        for path in _mapping(_mapping(mode).get("set")):
+            if path in tied:
+                message = "takes part in one of the `ties`, which hold in every mode"
+                yield Finding(("modes", name, "set", path), None, message, "Take it out of one of the two.")
+
+
 def _for_every_mode(key: str, given: Mapping[str, Any], modes: Mapping[str, Any]) -> Iterator[Finding]:
     for name in given:
         if name not in modes:
@@ -211,6 +226,27 @@ def _parameter(path: str, spec: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(("upper",), upper, message, "Exchange or widen the bounds.")
     elif _is_number(spec.get("start")):
         yield from start_findings({**spec, "transform": transform}, spec["start"], ("start",))
+
+
+def _ties(ties: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Finding]:
+    """Expressions that cannot be read, numbers that have two sources, and cycles."""
+    read: dict[str, Expression] = {}
+    for path, text in ties.items():
+        if path in parameters or path.rpartition(".")[0] in parameters:
+            message = "is one of the study's parameters, and tied to others as well"
+            yield Finding((path,), None, message, "Take it out of `parameters` or out of `ties`.")
+        if not isinstance(text, str):
+            continue  # the schema says so
+        try:
+            read[path] = Expression(text)
+        except ExpressionError as error:
+            yield Finding((path,), text, f"the expression '{text}' {error}", CURE)
+    try:
+        in_order(read)
+    except graphlib.CycleError as error:
+        cycle = error.args[1]
+        message = f"goes round in a circle: {' needs '.join(reversed(cycle))}"
+        yield Finding((cycle[0],), None, message, "Make one of them a parameter, or express it by others.")
 
 
 def _recursive(recursive: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Finding]:

@@ -11,9 +11,10 @@ from ..estimation import Problem, Stage, blocks
 from ..estimation.linearise import Path, before
 from ..estimation.problem import Iterate
 from ..estimation.recording import Plan, follow, stiff_gains
-from ..models import Free, Multibody, ParameterMap, ProcessNoise
+from ..models import Free, Multibody, ParameterMap, ProcessNoise, Tie
 from ..protocol import Noise
 from ..scene import Scene
+from ..scene.expression import Expression, in_order
 from ..scene.paths import numeric_paths, wholes
 from ..system import Params, System, build
 from .grid import Grid, grid_of, samples_of, sensor_sd, smooth
@@ -82,6 +83,17 @@ def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:
     return tuple(free)
 
 
+def tied_parameters(study: Study, scene: Scene, free: tuple[Free, ...]) -> tuple[Tie, ...]:
+    """What follows from the unknowns, each after those that it needs; the rest of an expression is the scene's."""
+    ties, numbers = {path: Expression(text) for path, text in study.ties.items()}, numeric_paths(scene)
+    unknown = {path for f in free for path in f.paths}.union(ties)
+    found = []
+    for path in in_order(ties):
+        known = tuple((p, numbers[p]) for p in ties[path].paths if p not in unknown)
+        found.append(Tie(path, ties[path], known))
+    return tuple(found)
+
+
 def set_up(
     study: Study,
     scene: Scene,
@@ -98,8 +110,9 @@ def set_up(
     settings = study.estimator
     h = step or settings.step or scene.step
     scene = scene.model_copy(update={"step": h})
-    system, params = build(scene, unknown=changing.union(study.parameters))
-    shared = ParameterMap(system, free_parameters(study, scene))
+    system, params = build(scene, unknown=changing.union(study.parameters, study.ties))
+    free = free_parameters(study, scene)
+    shared = ParameterMap(system, free, tied_parameters(study, scene, free))
     sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
     own = own_offsets(study.recordings, system)
     given = settings.process_noise.density
@@ -126,7 +139,9 @@ def set_up(
     z0 = shared.start()
     lower, upper = shared.bounds()
     least_sd = _least_sd(full, sensors, sd)
-    problem = Problem(samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own.prior_weight(), least_sd)
+    problem = Problem(
+        samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own.prior_weight(), least_sd=least_sd
+    )
     speeds = settings.friction_speed or _friction_speeds(system, sensors, full)
     count = max(len(speeds), len(settings.noise_scale))
     stages = []

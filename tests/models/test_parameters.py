@@ -1,0 +1,67 @@
+"""The map from what an estimator searches over to the numbers of a scene."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import spookax as sx
+from spookax.models import Free, ParameterMap, Tie
+from spookax.models.parameters import values_and_sd
+from spookax.scene import Scene
+from spookax.scene.expression import Expression
+from spookax.system import locate
+
+SCENE = {
+    "spookax": 1,
+    "bodies": {
+        "left-wheel": {"mass": 1.0, "inertia": [0.2, 0.3, 0.4]},
+        "right": {"mass": 0.5, "inertia": [0.2, 0.3, 0.4]},
+    },
+    "joints": {"a": {"type": "hinge", "child": "left-wheel"}, "b": {"type": "hinge", "child": "right"}},
+}
+
+
+@pytest.fixture(scope="module")
+def tied() -> ParameterMap:
+    """Two unknowns; a mass is what a total leaves, a moment follows from that, another is the same."""
+    system, _ = sx.build(Scene.model_validate(SCENE))
+    free = (Free("bodies.left-wheel.mass", 1.0), Free("bodies.right.inertia.xx", 0.2))
+    ties = (
+        Tie("bodies.right.mass", Expression("1.5 - bodies.left-wheel.mass")),
+        Tie("bodies.right.inertia.yy", Expression("bodies.right.inertia.xx")),
+        Tie(
+            "bodies.left-wheel.inertia.zz",
+            Expression("sqrt(bodies.right.mass) * bodies.right.inertia.xx / gravity.x ** 2"),
+            (("gravity.x", 2.0),),
+        ),
+    )
+    return ParameterMap(system, free, ties)
+
+
+def test_what_is_tied_follows(tied):
+    z = jnp.log(jnp.array([1.1, 0.3]))
+    expected = [1.1, 0.3, 1.5 - 1.1, 0.3, np.sqrt(0.4) * 0.3 / 4]
+    np.testing.assert_allclose(tied.values(z), expected, rtol=1e-14)
+    _, params = sx.build(Scene.model_validate(SCENE))
+    there = tied.apply(params, z)
+    np.testing.assert_allclose([locate(tied.system, path).get(there) for path in tied.paths], expected, rtol=1e-14)
+
+
+def test_standard_deviations_of_what_is_tied(tied):
+    z, cov = np.log([1.1, 0.3]), np.array([[0.01, 0.002], [0.002, 0.04]])
+    value, sd = values_and_sd(tied, z, cov)
+    assert sd[2] == pytest.approx(sd[0])  # a total minus it
+    assert sd[3] == pytest.approx(sd[1])
+    # of f(z) by central differences
+    step = 1e-6 * np.eye(2)
+    slope = [(tied.values(jnp.asarray(z + d))[4] - tied.values(jnp.asarray(z - d))[4]) / 2e-6 for d in step]
+    assert sd[4] == pytest.approx(np.sqrt(np.array(slope) @ cov @ np.array(slope)), rel=1e-6)
+    assert value[4] == pytest.approx(np.sqrt(0.4) * 0.3 / 4)
+
+
+def test_ties_are_differentiated_in_both_modes(tied):
+    z = jnp.log(jnp.array([1.1, 0.3]))
+    forward, reverse = jax.jacfwd(tied.values)(z), jax.jacrev(tied.values)(z)
+    np.testing.assert_allclose(forward, reverse, rtol=1e-14)
+    np.testing.assert_allclose(forward[2], [-1.1, 0.0], rtol=1e-14)
