@@ -21,7 +21,7 @@ from ..models.parameters import natural_values
 from ..protocol import AbstractModel, Noise, Samples
 from ..scene import Scene, SceneError, read_scene, write_scene
 from ..scene.explain import Finding
-from ..scene.paths import unit_of, with_numbers
+from ..scene.paths import with_numbers
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import load_levels
 from .estimate import finite_json
@@ -214,7 +214,7 @@ class _Tracker:
         sd = np.zeros(len(value)) if self.held else np.linalg.norm(jac @ self.z_factor, axis=1)
         paths = self.model.shared.paths
         parameters = {
-            path: {"value": float(v), "sd": float(s), "start": float(b), "unit": unit_of(setup.scene, path)}
+            path: {"value": float(v), "sd": float(s), "start": float(b), "unit": setup.unit_of(path)}
             for path, v, s, b in zip(paths, value, sd, start, strict=True)
         }
         message, scene = "", setup.scene

@@ -14,7 +14,7 @@ from ..estimation.recording import Plan, follow, stiff_gains
 from ..models import Free, Multibody, ParameterMap, ProcessNoise
 from ..protocol import Noise
 from ..scene import Scene
-from ..scene.paths import numeric_paths, wholes
+from ..scene.paths import numeric_paths, unit_of, wholes
 from ..system import Params, System, build
 from .grid import Grid, grid_of, samples_of, sensor_sd
 from .model import RecordingSpec, Study
@@ -39,6 +39,19 @@ class Setup:
     problem: Problem
     stages: tuple[Stage, ...]
     density: float
+
+    def unit_of(self, path: str) -> str:
+        """The SI unit of a parameter. The gain of a torque motor is per unit of the input that the recordings have."""
+        load, per_input, _ = (unit := unit_of(self.scene, path)).partition("/u")
+        if not per_input:
+            return unit
+        given = {
+            u for recording in self.recordings for m, u in recording.input_units.items() if m == path.split(".")[1]
+        }
+        if len(given) != 1:
+            return unit
+        (each,) = given
+        return {"1": load, load: "1"}.get(each, f"{load}/({each})" if " " in each else f"{load}/{each}")
 
     def plans(self) -> list[tuple[Path, tuple[bool, ...]]]:
         """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
