@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..estimation import Problem, Stage, blocks
-from ..estimation.linearise import Path, before
+from ..estimation.linearise import Path, before, untold
 from ..estimation.problem import Iterate
 from ..estimation.recording import Plan, follow, stiff_gains
 from ..models import Free, Multibody, ParameterMap, ProcessNoise
@@ -59,8 +59,8 @@ class Setup:
         for recording, grid in zip(self.recordings, self.grids, strict=True):
             x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
-            none = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
-            found.append((Path(x, *none), measured))
+            w, hint = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
+            found.append((Path(x, w, hint, untold(grid.steps)), measured))
         return found
 
     def start(self, plans: list[tuple[Path, tuple[bool, ...]]] | None = None) -> Iterate:
