@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spookax.estimation import IMM, Coupled, Filter, Problem, Settings, Stage, Switching, fit, others
-from spookax.estimation.linearise import Path
+from spookax.estimation.linearise import Path, untold
 from spookax.estimation.problem import Fit, Iterate
 from spookax.models import Blocks, ElastoSlide
 from spookax.models.hysteresis import recording
@@ -154,7 +154,7 @@ def fitted(
     z0, noise = model.values, Noise(jnp.ones(()), jnp.array([sd]))
     states = model.simulate(z0, first, samples)
     states = jax.tree.map(lambda a: np.concatenate([a, a[-1:]]), states)
-    path = Path(states, np.zeros((len(u), model.noise_size)), np.zeros((len(u), 0)))
+    path = Path(states, np.zeros((len(u), model.noise_size)), np.zeros((len(u), 0)), untold(len(u)))
     wide = np.full(len(z0), 30.0)
     problem = Problem((samples,), z0, z0, np.full(len(z0), weight), -wide, wide, np.zeros(0), initial_sd)
     found = fit(problem, [Stage(model, noise)], Iterate(z0, (np.zeros(0),), (path,)), settings)

@@ -1,4 +1,4 @@
-"""Ctrl-C asks for a stop, and pressed again it ends what goes on at once."""
+"""Ctrl-C and SIGTERM ask for a stop, and a second one ends what goes on at once."""
 
 import signal
 import subprocess
@@ -8,34 +8,42 @@ import time
 
 import pytest
 
-from spookax._interruption import WORKER, stoppable
+from spookax._interruption import WORKER, exit_status, stoppable
 from spookax._threads import concurrently
+
+USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+AGAIN = {signal.SIGINT: "press Ctrl-C again", signal.SIGTERM: "a second signal is needed"}
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}  # as shells give it
 
 
 @pytest.fixture(autouse=True)
-def usual_ctrl_c():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def usual_handlers():
+    before = {number: signal.signal(number, handler) for number, handler in USUAL.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def press():
     signal.raise_signal(signal.SIGINT)
 
 
-def test_the_first_asks_and_the_second_raises(capsys):
+@pytest.mark.parametrize("number", list(USUAL))
+def test_the_first_asks_and_the_second_raises(capsys, number):
     with stoppable() as stop:
         stop.check()
-        press()
+        signal.raise_signal(number)
         assert stop.asked
         assert not stop.at_once
-        assert capsys.readouterr().err == "stopping after this step; press Ctrl-C again to stop at once\n"
-        with pytest.raises(KeyboardInterrupt):
+        assert stop.exit_status == STATUS[number]
+        assert capsys.readouterr().err == f"stopping after this step; {AGAIN[number]} to stop at once\n"
+        with pytest.raises(KeyboardInterrupt) as raised:
             stop.check()
+        assert exit_status(raised.value) == STATUS[number]
         with pytest.raises(KeyboardInterrupt):
-            press()
+            signal.raise_signal(number)
         assert stop.at_once
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert {n: signal.getsignal(n) for n in USUAL} == USUAL
     with stoppable() as stop:  # the next one begins anew
         stop.check()
 
@@ -98,15 +106,16 @@ def test_ctrl_c_does_not_wait_for_what_other_threads_do():
     go_on.set()
 
 
-def test_the_shell_does_not_wait_either():
+@pytest.mark.parametrize("number", list(USUAL))
+def test_the_shell_does_not_wait_either(number):
     """Python itself waits for threads before it ends."""
     program = f"""
 import threading, time
 from spookax.cli.errors import refusals
 threading.Thread(target=time.sleep, args=[60], name={WORKER!r} + "_0").start()
 with refusals():
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt({int(number)})
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
-    assert result.returncode == 130
+    assert result.returncode == STATUS[number]
     assert result.stderr == "interrupted; nothing was written\n"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
+from ._results import STEP_RESULTS
 from ._typing import Array, Float, Scalar
 
 StateTree = Any
@@ -74,6 +75,12 @@ class AbstractModel(eqx.Module):
     @abc.abstractmethod
     def step(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[StateTree, Array]:
         """Next state and hint."""
+
+    def told(
+        self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array
+    ) -> tuple[StateTree, Array, STEP_RESULTS]:
+        """`step`, and how it ended: a model whose step may fail says so here."""
+        return *self.step(x, p, u, w, noise, hint), STEP_RESULTS.successful  # pyright: ignore[reportReturnType]
 
     def first_hint(self) -> Float[Array, " h"]:
         """What is handed to the first step."""

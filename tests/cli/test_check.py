@@ -222,3 +222,16 @@ assert "jax" not in sys.modules
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "study of scene" in result.stdout
+
+
+def test_a_reader_that_has_read_enough_ends_it_silently():
+    """`spookax check ... | head -1`, where the pipe is closed before anything was written."""
+    shell = "from spookax.cli import app; app()"
+    command = [sys.executable, "-c", shell, "check", str(ROOT / "scenes/pendulum.yaml")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert said == ""
+    assert process.returncode == 141

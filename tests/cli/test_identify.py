@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     """Put a made-up identification in place of the real one; returns what it is called with."""
 
     def install(
-        status: str = "converged", message: str = "", error: BaseException | None = None
+        status: str = "converged", message: str = "", error: BaseException | None = None, sent: int | None = None
     ) -> list[dict[str, Any]]:
         calls: list[dict[str, Any]] = []
 
@@ -47,6 +48,8 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
             calls.append({"study": study, "report": report is not None, "resume": resume})
             if error is not None:
                 raise error
+            if sent is not None:
+                signal.raise_signal(sent)
             if report is not None:
                 report(Progress(2, 7, 123.5, 0.25, 1e-4, 3.2, "stages"))
                 report(Progress(0, 8, 120.0, 1e-9, 1e-5, 4.0, "noise 1"))
@@ -79,6 +82,7 @@ def test_the_folder_is_written_and_progress_shown(fake: Fake, tmp_path: Path):
     (row,) = [line.split() for line in result.stdout.splitlines() if line.startswith("motors.drive.gain")]
     assert row[1:] == ["0.02", "0.0411", "0.0003", "N", "m/V"]
     assert "Only the ratio of" in result.stdout
+    assert "train, tip: RMS error 0.001 m along the estimate, 0.02 simulated from the start" in result.stdout
     assert result.stdout.endswith("converged\n")
 
 
@@ -98,6 +102,18 @@ def test_what_did_not_converge_is_saved_and_explained(fake: Fake, tmp_path: Path
     assert result.stderr.endswith(f"{status.replace('_', ' ')}: This is why.\n")
     assert (tmp_path / "out/checkpoint.npz").is_file()
     assert (tmp_path / "out/report.html").is_file()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_told_by_the_exit_status(fake: Fake, tmp_path: Path, number: int, code: int):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as a shell starts a command
+    try:
+        fake("interrupted", "This is why.", sent=number)
+        result = run("identify", tmp_path / "study.yaml", "--out", tmp_path / "out")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.exit_code == code
+    assert (tmp_path / "out/checkpoint.npz").is_file()
 
 
 def test_ctrl_c_before_the_first_iterate_leaves_nothing(fake: Fake, tmp_path: Path):

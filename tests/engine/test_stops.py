@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from engine.mechanisms import U, compiled, driven, mechanism, moved, place, rack, simulate, turns
 
+from spookax.complementarity import Replay
 from spookax.constraints import prepare
-from spookax.models.multibody import _Replay as Replay
 from spookax.stepping import inverse_dynamics, rollout, step
 
 RANGE = 0.2  # rad, m

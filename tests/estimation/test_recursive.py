@@ -21,7 +21,7 @@ from spookax.estimation import (
     linearise,
     smooth_iterated,
 )
-from spookax.estimation.linearise import Path
+from spookax.estimation.linearise import Path, untold
 from spookax.protocol import Noise, Samples
 
 close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
@@ -53,7 +53,7 @@ def dense(steps: int = STEPS):
     states = [X0]
     for k in range(STEPS):
         states.append(MODEL.step(states[-1], jnp.asarray(Z), samples.u[k], w[k], NOISE, None)[0])
-    path = Path(jax.tree.map(lambda *a: jnp.stack(a), *states), w, jnp.zeros((STEPS, 0)))
+    path = Path(jax.tree.map(lambda *a: jnp.stack(a), *states), w, jnp.zeros((STEPS, 0)), untold(STEPS))
     lin = jax.tree.map(np.asarray, linearise(MODEL, jnp.asarray(Z), NOISE, path, samples))
     size = 4 + 2 * STEPS + 3
     G = np.zeros((4, size))

@@ -34,7 +34,7 @@ from spookax.estimation import (
     linearise,
 )
 from spookax.estimation.levels import Evidence, at_present, estimate_levels
-from spookax.estimation.linearise import Path, before
+from spookax.estimation.linearise import Path, before, untold
 from spookax.estimation.problem import Iterate
 from spookax.estimation.recording import filtered, gains_of, linearised, nudged
 from spookax.estimation.sweeps import feedback_gains, reduced, smoothed_covariance
@@ -61,7 +61,12 @@ def simulated(model: AbstractModel, x: Masses, z: np.ndarray, u: jax.Array, w: j
 
     start = jax.tree.map(jnp.asarray, x)
     _, states = jax.lax.scan(body, start, (u, w))
-    return Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states), w, jnp.zeros((len(u), 0)))
+    return Path(
+        jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states),
+        w,
+        jnp.zeros((len(u), 0)),
+        untold(len(u)),
+    )
 
 
 class Sweep:

@@ -174,6 +174,15 @@ def test_a_good_result_has_no_warnings(tmp_path):
     assert "time step biases the result was not checked" in page.text
 
 
+def test_a_level_for_every_joint_is_a_line_for_every_joint(tmp_path):
+    density, unit = {"shoulder": 1.5e-3, "slide": 0.2}, {"shoulder": "N m sqrt(s)", "slide": "N sqrt(s)"}
+    noise = {"kind": "joints", "process_density": density, "process_unit": unit, "sensors": {}}
+    page = report(tmp_path, changed(noise=noise), {})
+    for joint, level in (("shoulder", "0.0015"), ("slide", "0.2")):
+        row = f"process, impulses on {joint}"
+        assert page.row(row) == [row, level, unit[joint]]
+
+
 def test_runs_noise_and_provenance_are_listed(page):
     errors = next(row for table in page.tables for row in table if row[0] == "arm_encoder")
     assert errors == ["arm_encoder", "rad", "0.001", "0.02", "4 %", "0.05 ± 0.001"]

@@ -239,6 +239,18 @@ def test_a_common_factor_is_named(tmp_path, rng):
     np.testing.assert_allclose(ratios, [TRUTH[INERTIA], TRUTH[VISCOUS]], rtol=0.05)
 
 
+def test_a_gain_is_per_unit_of_the_recorded_input(tmp_path, whole):
+    assert whole.parameters[GAIN]["unit"] == "N m/V"
+    path = one_swing(tmp_path)
+    for header, expected in (("1", "N m"), ("A", "N m/A"), ("N", "N m/N"), ("N m", "1")):
+        text = (tmp_path / "run.csv").read_text()
+        (tmp_path / "run.csv").write_text(text.replace(text.splitlines()[0], f"t [s],u [{header}],q [rad]"))
+        read = sx.load_study(path)
+        setup = set_up(read, sx.read_scene(read.scene_path), sx.read_recordings(read))
+        assert setup.unit_of(GAIN) == expected
+        assert setup.unit_of(INERTIA) == "kg m^2"
+
+
 def test_a_determined_study_has_no_gauge(whole):
     assert whole.status == "converged"
     checks = whole.content["checks"]
@@ -248,23 +260,25 @@ def test_a_determined_study_has_no_gauge(whole):
 
 
 @pytest.fixture
-def usual_ctrl_c():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def usual_handlers():
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-@pytest.mark.usefixtures("usual_ctrl_c")
-@pytest.mark.parametrize("by_signal", [True, False])
+@pytest.mark.usefixtures("usual_handlers")
+@pytest.mark.parametrize("by_signal", [signal.SIGINT, signal.SIGTERM, None])
 def test_interrupted_and_resumed(tmp_path, whole, by_signal):
     path, lines = one_swing(tmp_path), []
 
     def report(line: sx.Progress) -> None:
         lines.append(line)
         if line.iteration == 2:
-            if not by_signal:
+            if by_signal is None:
                 raise KeyboardInterrupt
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(by_signal)
 
     stopped = sx.identify(path, report=report)
     assert stopped.status == "interrupted"
@@ -397,7 +411,7 @@ def test_joint_objective_moves_by_the_slope_of_its_density(tmp_path, whole):
     assert found.content["cost"] > whole.content["cost"]
 
 
-@pytest.mark.usefixtures("usual_ctrl_c")
+@pytest.mark.usefixtures("usual_handlers")
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path, whole):
     lines = []
 
@@ -413,7 +427,7 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path, whole):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.usefixtures("usual_ctrl_c")
+@pytest.mark.usefixtures("usual_handlers")
 def test_ctrl_c_while_it_compiles_begins_no_further_program(tmp_path, monkeypatch):
     begun = []
 

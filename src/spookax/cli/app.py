@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .._interruption import stoppable
-from .errors import BAD_INPUT, FAILED, INTERRUPTED, refusals, refuse, warn
+from .errors import BAD_INPUT, FAILED, refusals, refuse, warn
 
 app = typer.Typer(
     name="spookax",
@@ -127,9 +127,9 @@ def identify(
     """Identify the unknown parameters of a study.
 
     Writes estimate.json, the states, the identified scene and report.html into a folder. Ctrl-C keeps the
-    last iterate, from which --resume goes on; pressed again, it ends at once and keeps nothing. The exit
-    status is 0 if the identification converged, 1 if it ended otherwise (the folder is written all the
-    same), 2 if a file is wrong and 130 after Ctrl-C.
+    last iterate, from which --resume goes on; pressed again, it ends at once and keeps nothing. SIGTERM does
+    the same. The exit status is 0 if the identification converged, 1 if it ended otherwise (the folder is
+    written all the same), 2 if a file is wrong, 130 after Ctrl-C and 143 after SIGTERM.
 
     \b
     Example:
@@ -147,7 +147,7 @@ def identify(
         from .progress import result_text, say_end, shown
 
         enable_x64()
-        with stoppable():
+        with stoppable() as stop:
             with shown(quiet) as report:
                 estimate = run(study, report=report, resume=out if resume else None)
             estimate.save(out)
@@ -156,7 +156,7 @@ def identify(
         typer.echo(f"wrote {out}; the report is {page}")
         say_end(estimate)
         if estimate.status == "interrupted":
-            raise typer.Exit(INTERRUPTED)
+            raise typer.Exit(stop.exit_status)
         if estimate.status != "converged":
             raise typer.Exit(FAILED)
 

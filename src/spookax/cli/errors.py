@@ -8,32 +8,40 @@ from pathlib import Path
 
 import typer
 
-from .._interruption import still_computing
+from .._interruption import exit_status, still_computing
 from ..scene import FileError, FileProblem
 
 BAD_INPUT = 2
 FAILED = 1
-INTERRUPTED = 130  # what shells give a process that Ctrl-C ended
+NOBODY_READS = 141  # what shells give a process that wrote into a closed pipe
 
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """A file that is refused or cannot be written ends the command with one report on stderr and status 2."""
+    """A file that is refused or cannot be written ends the command with one report on stderr and status 2; a signal or
+    a closed pipe with the status that shells give for it.
+    """
     try:
         yield
     except FileError as refused:
         typer.echo(str(refused), err=True)
         raise typer.Exit(BAD_INPUT) from None
+    except BrokenPipeError:  # `| head`: whoever closed the pipe has read enough
+        for stream in (sys.stdout, sys.stderr):  # what they still hold is written when Python ends
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise typer.Exit(NOBODY_READS) from None
     except OSError as failed:
         where = f"{failed.filename}: " if failed.filename else ""
         typer.echo(f"{where}{failed.strerror or failed}. Check the name, the folder and your rights.", err=True)
         raise typer.Exit(BAD_INPUT) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
+        status = exit_status(stopped)
         typer.echo("interrupted; nothing was written", err=True)
         if still_computing():  # an ordinary exit waits for the compiler, or takes away what it works on
             sys.stdout.flush()
-            os._exit(INTERRUPTED)
-        raise typer.Exit(INTERRUPTED) from None
+            os._exit(status)
+        raise typer.Exit(status) from None
 
 
 def refuse(file: Path | str, message: str, cure: str) -> FileError:

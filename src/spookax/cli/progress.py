@@ -11,6 +11,7 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..report.content import networks
+from ..report.numbers import units
 from ..scene.paths import network_of
 from ..study.estimate import Estimate
 from ..study.identify import Progress
@@ -75,7 +76,9 @@ def tracking_text(found: Tracking) -> str:
         lines += _weights(found.parameters)
     for name, run in found.content["runs"].items():
         for sensor, signal in run["signals"].items():
-            lines.append(f"{name}, {sensor}: RMS error one step ahead {signal['rms_ahead']:.3g} {signal['unit']}")
+            lines.append(
+                f"{name}, {sensor}: RMS error one step ahead {signal['rms_ahead']:.3g} {units(signal['unit'])}"
+            )
         if modes := run.get("modes"):
             likeliest = max(modes, key=lambda mode: modes[mode]["last"])
             text = ", ".join(f"{mode} {100 * told['share']:.3g} %" for mode, told in modes.items())
@@ -109,7 +112,7 @@ def result_text(estimate: Estimate) -> str:
     for run, entry in content["runs"].items():
         for sensor, signal in entry["signals"].items():
             lines.append(
-                f"{run}, {sensor}: RMS error {signal['rms']:.3g} {signal['unit']} along the estimate, "
+                f"{run}, {sensor}: RMS error {signal['rms']:.3g} {units(signal['unit'])} along the estimate, "
                 f"{signal['rms_open_loop']:.3g} simulated from the start"
             )
     if told := content.get("trust"):

@@ -11,3 +11,4 @@ from .problem import AbstractMLCPSolver as AbstractMLCPSolver
 from .problem import Solution as Solution
 from .projected import ProjectedGaussSeidel as ProjectedGaussSeidel
 from .projected import projected_sweeps as projected_sweeps
+from .replay import Replay as Replay

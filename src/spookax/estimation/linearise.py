@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from .._results import STEP_RESULTS
 from .._typing import AnyArray, Array, Float
 from ..protocol import AbstractModel, Noise, Samples
 
@@ -31,11 +33,17 @@ class Linearised(NamedTuple):
 
 
 class Path(NamedTuple):
-    """A trajectory of the simulator: states x_0 ... x_K, whitened noise and hints of the K steps."""
+    """A trajectory of the simulator: states x_0 ... x_K; whitened noise, hints and results of the K steps."""
 
     x: Any
     w: Float[AnyArray, "steps m"]
     hint: Float[AnyArray, "steps h"]
+    result: STEP_RESULTS  # of every step
+
+
+def untold(steps: int) -> STEP_RESULTS:
+    """The results of the steps of a path that no simulator has run."""
+    return jax.tree.map(lambda a: np.full(steps, a), STEP_RESULTS.successful)
 
 
 def before(x: Any) -> Any:

@@ -67,11 +67,11 @@ def _follow(
         x, level = carry
         target, w, u, gain = step
         w = w + gain @ model.local(target, x)
-        x1, level = model.step(x, p, u, w, noise, level)
-        return (x1, level), (x1, w, level)
+        x1, level, result = model.told(x, p, u, w, noise, level)
+        return (x1, level), (x1, w, level, result)
 
-    end, (states, w, hint) = jax.lax.scan(body, (x, level), (target, w, u, gains))
-    return end, Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x, states), w, hint)
+    end, (states, w, hint, result) = jax.lax.scan(body, (x, level), (target, w, u, gains))
+    return end, Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x, states), w, hint, result)
 
 
 def follow(model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, hint: AnyArray) -> Path:

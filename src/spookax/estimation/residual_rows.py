@@ -15,7 +15,7 @@ from .._typing import Array, Float, Scalar
 from ..math import bordered, small
 from ..math.bordered import Rows
 from ..protocol import AbstractResidualModel, Noise, Samples
-from .linearise import Path, after, before, chunked, residuals, whitened
+from .linearise import Path, after, before, chunked, residuals, untold, whitened
 
 _ON_JOINTS = 1e-9  # sd of x_0 off its joints, relative to that of its free directions
 
@@ -41,7 +41,7 @@ def read_back(model: AbstractResidualModel, z: Array, noise: Noise, x: Any, samp
     """States x_0 ... x_K with the noise, hints and impulses that explain them."""
     p = model.prepare(z)
     found = jax.vmap(lambda x, x1, u: model.transition(x, x1, p, u, noise))(before(x), after(x), samples.u)
-    path = Path(x, found.w, found.hint)
+    path = Path(x, found.w, found.hint, untold(found.w.shape[0]))
     return Point(path, found.impulse, residuals(model, z, noise, path, samples))
 
 
@@ -157,7 +157,7 @@ def displaced(
 
     x0 = model.start(model.joined(_at(plan, 0), _at(plan, 1), p), p)
     _, (x, t) = jax.lax.scan(body, x0, (_part(plan, 2, None), samples.u, foreseen))
-    path = Path(_with_first(x0, x), t.w, t.hint)
+    path = Path(_with_first(x0, x), t.w, t.hint, untold(t.w.shape[0]))
     return Point(path, t.impulse, residuals(model, z + dz, noise, path, samples))
 
 

@@ -12,9 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._results import MLCP_RESULTS
+from .._results import STEP_RESULTS
 from .._typing import Array, Float, Scalar
-from ..complementarity import MLCP, AbstractMLCPSolver, Lemke, Solution
+from ..complementarity import Replay
 from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, gyro, prepare
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation, small
@@ -22,7 +22,7 @@ from ..math.product import matvec
 from ..protocol import AbstractResidualModel, Noise, Transition
 from ..stepping import saddle, start, step
 from ..stepping.inverse import multipliers
-from ..stepping.spook import advance, step_rows
+from ..stepping.spook import advance, default_solver, step_rows
 from ..system import Params, State, System
 from .parameters import ParameterMap
 
@@ -51,15 +51,6 @@ class ProcessNoise:
 
     def size(self, system: System) -> int:
         return len(system.axes) if self.kind == "joints" else 6 * system.num_bodies
-
-
-class _Replay(AbstractMLCPSolver):
-    """Not a search: the guess is the solution."""
-
-    def solve(self, problem: MLCP, guess: Array | None = None) -> Solution:
-        assert guess is not None
-        zero = jnp.zeros(())
-        return Solution(guess, problem.slack(guess), MLCP_RESULTS.successful, jnp.zeros((), dtype=int), zero)
 
 
 class Prep(eqx.Module):
@@ -171,7 +162,12 @@ class Multibody(AbstractResidualModel):
         return jnp.concatenate([jnp.ones_like(p.com), jnp.broadcast_to(gyration[:, None], p.com.shape)], axis=1)
 
     def step(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[BodyState, Array]:
-        return self._advance(x, p, u, w, noise, hint, Lemke())
+        return self.told(x, p, u, w, noise, hint)[:2]
+
+    def told(
+        self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array
+    ) -> tuple[BodyState, Array, STEP_RESULTS]:
+        return self._advance(x, p, u, w, noise, hint, default_solver(self.system))
 
     def duration(self, p: Prep) -> Scalar:
         return p.engine.params.step
@@ -180,7 +176,7 @@ class Multibody(AbstractResidualModel):
         return jnp.zeros(len(self.system.boxes))
 
     def replay(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> BodyState:
-        return self._advance(x, p, u, w, noise, hint, _Replay())[0]
+        return self._advance(x, p, u, w, noise, hint, Replay())[0]
 
     @property
     def _half(self) -> int:
@@ -221,7 +217,7 @@ class Multibody(AbstractResidualModel):
     def pushed(
         self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array, push: Float[Array, " half"]
     ) -> BodyState:
-        return self._advance(x, p, u, w, noise, hint, _Replay(), push.reshape(-1, 6))[0]
+        return self._advance(x, p, u, w, noise, hint, Replay(), push.reshape(-1, 6))[0]
 
     def needed(self, x: BodyState, x1: BodyState, p: Prep, change: Float[Array, " half"]) -> Float[Array, " half"]:
         # K (v, lam) = (impulse, 0) for a change of the impulse: one that follows the inertia leaves v as it is
@@ -250,11 +246,11 @@ class Multibody(AbstractResidualModel):
         rate = axes.rates(self.system, b_A, b_B, change)
         return out + scatter(self.system, b_A, b_B, engine.kappa * rate)
 
-    def _advance(self, x, p, u, w, noise, hint, solver, more: Array | float = 0.0) -> tuple[BodyState, Array]:
+    def _advance(self, x, p, u, w, noise, hint, solver, more: Array | float = 0.0):
         state = self.engine_state(x, p.com)
         impulse = self.impulse(state, p, w, noise) + more
         after, info = step(self.system, p.engine, state, u, impulse, solver=solver, guess=hint)
-        return self.body_state(after, p.com), info.levels
+        return self.body_state(after, p.com), info.levels, info.result
 
     def tracking_gain(self, x: BodyState, p: Prep, noise: Noise) -> Float[Array, "m n"]:
         """K of w = w_planned + K (planned box-minus actual): dv in full, dq damped with 0.3 / h per step."""

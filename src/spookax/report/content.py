@@ -53,6 +53,15 @@ class Caution:
 
 
 @dataclass(frozen=True)
+class ProcessRow:
+    """The process noise of the mechanism, or of one joint, as text."""
+
+    source: str
+    sd: str
+    unit: str
+
+
+@dataclass(frozen=True)
 class InnovationRow:
     """How far the innovations of one signal are from white noise."""
 
@@ -160,6 +169,14 @@ def _strong_correlations(correlation: Mapping[str, Any]) -> Iterator[Caution]:
             if single and value is not None and abs(value) > STRONG_CORRELATION:
                 text = f"Correlation {number(value, 3)}: the recordings tell them apart badly."
                 yield Caution("Strongly correlated", text, (paths[j], paths[i]))
+
+
+def process_rows(noise: Mapping[str, Any]) -> list[ProcessRow]:
+    """The table of the process noise: one line, or one for every joint where each has a level of its own."""
+    kind, density, per = noise.get("kind"), noise.get("process_density"), noise.get("process_unit")
+    if isinstance(density, Mapping) and isinstance(per, Mapping):
+        return [ProcessRow(f"process, impulses on {n}", number(x), unit(per[n])) for n, x in density.items()]
+    return [ProcessRow(f"process, impulses on {kind}" if kind else "process", number(density), unit(per))]
 
 
 def normalised_innovations(runs: Mapping[str, list[Signal]]) -> dict[str, np.ndarray]:

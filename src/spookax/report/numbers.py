@@ -55,6 +55,11 @@ def unit(text: Any) -> str:
     return text.replace("^2", "²").replace("^3", "³")
 
 
+def units(text: Any) -> str:
+    """The units of a sensor's numbers, listed as `m, m, m`: those that are equal once."""
+    return ", ".join(dict.fromkeys(str(text or "").split(", ")))
+
+
 def with_unit(value: str, text: Any) -> str:
     """A number in its unit."""
     return f"{value} {unit(text)}".strip()

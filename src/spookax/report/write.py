@@ -14,7 +14,15 @@ from plotly.offline import get_plotlyjs
 from ..scene.paths import network_of
 from . import numbers
 from .charts import Figure, band_chart, convergence_chart, correlation_chart, innovation_chart, signal_chart
-from .content import cautions, innovation_rows, networks, normalised_innovations, parameter_rows, verdict
+from .content import (
+    cautions,
+    innovation_rows,
+    networks,
+    normalised_innovations,
+    parameter_rows,
+    process_rows,
+    verdict,
+)
 from .signals import signals
 from .tracking import tracking_charts
 
@@ -80,6 +88,7 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         half_step=(estimate.get("checks") or {}).get("half_step"),
         runs=runs,
         noise=noise,
+        process=process_rows(noise),
         sensor_units=_sensor_units(runs),
         settings={name: estimate[key] for key, name in SETTINGS.items() if estimate.get(key) is not None},
         drawn=drawn,
@@ -127,9 +136,9 @@ def _page(template: str, charts: Mapping[str, Figure | None], **contents: Any) -
 
 
 def _sensor_units(runs: Mapping[str, Any]) -> dict[str, str]:
-    """Units of the sensors of all runs; those of components that are equal once."""
+    """Units of the sensors of all runs."""
     listed = {sensor: s.get("unit") for run in runs.values() for sensor, s in (run.get("signals") or {}).items()}
-    return {sensor: ", ".join(dict.fromkeys(str(unit or "").split(", "))) for sensor, unit in listed.items()}
+    return {sensor: numbers.units(unit) for sensor, unit in listed.items()}
 
 
 def _script_json(data: Any) -> markupsafe.Markup:

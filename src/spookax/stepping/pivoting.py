@@ -17,7 +17,7 @@ from ..complementarity import BlockPivoting
 from ..complementarity.block_pivoting import bounds_of, sides_of, wanted_sides
 from ..constraints import Rows
 from ..constraints.assemble import scatter
-from ..math.block_sparse import Begun
+from ..math.block_sparse import Begun, Factor
 from ..system import System
 from . import saddle
 
@@ -38,6 +38,19 @@ def on_set(system: System, rows: Rows, free: Bool[Array, " boxes"], x: Float[Arr
     kappa = rows.kappa + saddle.spread(system, implicit)
     p = rows.p - scatter(system, rows.b_A, rows.b_B, saddle.spread(system, given))
     return eqx.tree_at(lambda r: (r.kappa, r.p), rows, (kappa, p))
+
+
+def repeated(system: System, rows: Rows, x: Float[Array, " boxes"]) -> tuple[Trial, Bool[Array, " boxes"], Factor]:
+    """The step on the active set of an x that is known to solve it, which rows are free, and the factor of that set."""
+    box = rows.box
+    free = (x > box.lower) & (x < box.upper)
+    known = on_set(system, rows, free, x)
+    lu = saddle.factor(system, known)
+    v, lam = jnp.zeros_like(rows.p), jnp.zeros_like(rows.a)
+    for _ in range(2):
+        v, lam = saddle.corrected(system, lu, known, v, lam, jnp.zeros_like(x))
+    y = -saddle.box_rates(system, rows, v) / box.slack
+    return Trial(v, lam, jnp.where(free, jnp.clip(y, box.lower, box.upper), x)), free, lu
 
 
 def pivot(

@@ -16,7 +16,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .._results import MLCP_RESULTS, STEP_RESULTS
 from .._typing import Array, Bool, Float, Int
-from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, active_set_solve, free_rows
+from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, Replay, active_set_solve, free_rows
 from ..constraints import Prepared, Rows, assemble, axes, boxes
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation
@@ -25,7 +25,7 @@ from ..math.blocks import take
 from ..math.product import matmul, matvec
 from ..system import State, System
 from . import impacts, saddle
-from .pivoting import on_set, pivot
+from .pivoting import on_set, pivot, repeated
 
 _FEW_ROWS = 12  # with bounds: above, the condensed matrix costs more than a few sparse factorisations
 _BEARING_PASSES = 60
@@ -58,6 +58,7 @@ class _Solved(NamedTuple):
     pivots: Int[Array, ""]
     free: Bool[Array, " boxes"]
     condensed: tuple[Factor, Array, Array, tuple[Array, Array]] | None = None  # factor, b, N, (X F, X_lam F)
+    on_set: Factor | None = None  # of the active set, where no bearing changes it
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -68,7 +69,8 @@ def solve_rows(
 
     With K the saddle matrix, b the axes of these rows, r, s, c their rate, slack and offset: v1 = K^-1(-p, -a),
     X = K^-1 b^T, N = r b X F + s, q = r b v1 + c, then v+ = v1 + X F x (Marklund et al. (2025), section 2.5).
-    `BlockPivoting` never forms N. Levels that depend on the force in a bearing are found by Newton's method.
+    `BlockPivoting` never forms N, nor does `Replay` where that is the default. Levels that depend on the force in a
+    bearing are found by Newton's method.
     """
     found = _solve(system, solver, rows, guess)
     return found.v, found.lam, found.x, (found.result, found.pivots)
@@ -82,6 +84,8 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
         return _Solved(v, lam, guess, *nothing, jnp.zeros(0, dtype=bool), (lu, guess, guess, (guess, guess)))
     if isinstance(solver, BlockPivoting):
         return _solve_sparse(system, solver, rows, guess)
+    if isinstance(solver, Replay) and isinstance(default_solver(system), BlockPivoting):
+        return _solve_again(system, rows, guess)
     return _solve_condensed(system, solver, rows, guess)
 
 
@@ -92,6 +96,16 @@ def _solve_sparse(system: System, solver: BlockPivoting, rows: Rows, guess: Arra
         fixed = eqx.tree_at(lambda r: r.box.force, rows, force)
         trial, free, result, pivots = pivot(system, solver, fixed, begun, guess)
         return _Solved(trial.v, trial.lam, trial.y, result, pivots, free)
+
+    return _settle(system, rows, attempt, guess)
+
+
+def _solve_again(system: System, rows: Rows, guess: Array) -> _Solved:
+    found = MLCP_RESULTS.successful, jnp.zeros((), dtype=int)
+
+    def attempt(force: Array, _: Array) -> _Solved:
+        trial, free, lu = repeated(system, eqx.tree_at(lambda r: r.box.force, rows, force), guess)
+        return _Solved(trial.v, trial.lam, trial.y, *found, free, on_set=None if system.bearings else lu)
 
     return _settle(system, rows, attempt, guess)
 
@@ -205,7 +219,9 @@ def _solve_rows_jvp(system, solver, primals, tangents):
 
     if found.condensed is None or system.bearings:
         settled = eqx.tree_at(lambda r: r.box.force, rows, saddle.forces(system, rows, lam))
-        lu = saddle.factor(system, on_set(system, settled, free, x), saddle.pressed(system, rows, lam, x))
+        lu = found.on_set
+        if lu is None:
+            lu = saddle.factor(system, on_set(system, settled, free, x), saddle.pressed(system, rows, lam, x))
         held = jnp.where(free, slack / box.slack, 0.0)
         more = saddle.spread(system, settled.box.force * held)
         balance = balance + scatter(system, rows.b_A, rows.b_B, more)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..estimation.linearise import Path as Trajectory
+from ..estimation.linearise import untold
 from ..estimation.problem import Fit, Iterate
 from ..models import BodyState
 from ..scene import FileError, FileProblem
@@ -58,7 +59,7 @@ def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, I
             raise FileError([FileProblem(str(file), 0, "", None, message, "Run without --resume.")])
         x = BodyState(*(jnp.asarray(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near", "c")))
         own.append(jnp.asarray(data[f"{i}/own"]))
-        paths.append(Trajectory(x, jnp.asarray(data[f"{i}/w"]), jnp.asarray(data[f"{i}/hint"])))
+        paths.append(Trajectory(x, jnp.asarray(data[f"{i}/w"]), jnp.asarray(data[f"{i}/hint"]), untold(grid.steps)))
     stage = min(int(data["stage"]), len(setup.stages) - 1)
     given = setup.stages[stage].noise
     process, sensor = data["process"] / np.asarray(given.process), data["sensor"] / np.asarray(given.sensor)

@@ -19,7 +19,6 @@ from .._typing import AnyArray
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
 from ..scene import Scene, read_scene
-from ..scene.paths import unit_of
 from .bounds import at_bound
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
@@ -49,11 +48,11 @@ def identify(
     - `resume`: the folder (or `checkpoint.npz`) of an earlier estimate of the same study to go on from.
     - `recordings`, `scene`: instead of the files that the study names.
 
-    **Returns:** an `Estimate`; a failure is a status with its explanation, not an exception. Ctrl-C ends it after the
-    iteration and gives the last iterate, as a KeyboardInterrupt from `report` does.
+    **Returns:** an `Estimate`; a failure is a status with its explanation, not an exception. Ctrl-C and
+    SIGTERM end it after the iteration and give the last iterate, as a KeyboardInterrupt from `report` does.
 
     **Raises:** `FileError` for files that cannot be read; `RuntimeError` without 64-bit floats; `KeyboardInterrupt`
-    where Ctrl-C leaves no iterate to keep, or is pressed again.
+    where a signal leaves no iterate to keep, or comes again.
     """
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise RuntimeError("identification needs float64: call spookax.enable_x64() first")
@@ -81,7 +80,7 @@ def _estimate(solver: Solver) -> Estimate:
         path: {
             "value": float(value[i]),
             "sd": float(sd[i]),
-            "unit": unit_of(setup.scene, path),
+            "unit": setup.unit_of(path),
             "start": float(start[i]),
             "lower": float(owner[i].lower),
             "upper": float(owner[i].upper),
@@ -94,7 +93,7 @@ def _estimate(solver: Solver) -> Estimate:
         parameters[tie.path] = {
             "value": float(value[i]),
             "sd": float(sd[i]),
-            "unit": unit_of(setup.scene, tie.path),
+            "unit": setup.unit_of(tie.path),
             "start": float(start[i]),
             "tied": tie.expression.text,
         }
@@ -118,7 +117,7 @@ def _estimate(solver: Solver) -> Estimate:
         "noise": {
             "kind": setup.model.noise.kind,
             "process_density": _process_density(setup, fit),
-            "process_unit": "N m sqrt(s) or N sqrt(s)",
+            "process_unit": _process_unit(setup),
             "sensors": _by_sensor(setup, fit.noise.sensor),
             "assumed": _by_sensor(setup, setup.sensor_sd),
         },
@@ -176,6 +175,14 @@ def _process_density(setup: Setup, fit: Fit) -> float | dict[str, float]:
     if density.ndim == 0:
         return float(density)
     return {name: float(x) for name, x in zip(setup.system.axis_names(), density, strict=True)}
+
+
+def _process_unit(setup: Setup) -> str | dict[str, str]:
+    """Of every joint where each has a level of its own, else of all; a level of bodies is that of the forces."""
+    units = {axis.name: "N m sqrt(s)" if axis.rotational else "N sqrt(s)" for axis in setup.system.axes}
+    if np.ndim(setup.stages[0].noise.process):
+        return units
+    return " or ".join(sorted(set(units.values()))) if setup.model.noise.kind == "joints" else "N sqrt(s)"
 
 
 def _by_sensor(setup: Setup, sd: AnyArray) -> dict[str, list[float]]:

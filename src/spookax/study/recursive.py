@@ -21,7 +21,6 @@ from ..models.parameters import natural_values
 from ..protocol import AbstractModel, Noise, Samples
 from ..scene import Scene, read_scene
 from ..scene.explain import Finding
-from ..scene.paths import unit_of
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import load_levels
 from .estimate import finite_json, identified_scene, save_scene
@@ -214,7 +213,7 @@ class _Tracker:
         sd = np.zeros(len(value)) if self.held else np.linalg.norm(jac @ self.z_factor, axis=1)
         paths = self.model.shared.paths
         parameters: dict[str, dict[str, Any]] = {
-            path: {"value": float(v), "sd": float(s), "start": float(b), "unit": unit_of(setup.scene, path)}
+            path: {"value": float(v), "sd": float(s), "start": float(b), "unit": setup.unit_of(path)}
             for path, v, s, b in zip(paths, value, sd, start, strict=True)
         }
         for tie in self.model.shared.ties:

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..estimation import Problem, Stage, blocks
-from ..estimation.linearise import Path, before
+from ..estimation.linearise import Path, before, untold
 from ..estimation.problem import Iterate
 from ..estimation.recording import Plan, follow, stiff_gains
 from ..models import Free, Multibody, ParameterMap, ProcessNoise, Tie
 from ..protocol import Noise
 from ..scene import Scene
 from ..scene.expression import Expression, in_order
-from ..scene.paths import numeric_paths, wholes
+from ..scene.paths import numeric_paths, unit_of, wholes
 from ..system import Params, System, build
 from .grid import Grid, grid_of, samples_of, sensor_sd, smooth
 from .model import RecordingSpec, Study
@@ -47,14 +47,27 @@ class Setup:
     density: float
     friction_speed: tuple[float, ...]  # of every stage [rad/s or m/s]
 
+    def unit_of(self, path: str) -> str:
+        """The SI unit of a parameter. The gain of a torque motor is per unit of the input that the recordings have."""
+        load, per_input, _ = (unit := unit_of(self.scene, path)).partition("/u")
+        if not per_input:
+            return unit
+        given = {
+            u for recording in self.recordings for m, u in recording.input_units.items() if m == path.split(".")[1]
+        }
+        if len(given) != 1:
+            return unit
+        (each,) = given
+        return {"1": load, load: "1"}.get(each, f"{load}/({each})" if " " in each else f"{load}/{each}")
+
     def plans(self) -> list[tuple[Path, tuple[bool, ...]]]:
         """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
         found = []
         for recording, grid in zip(self.recordings, self.grids, strict=True):
             x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
-            none = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
-            found.append((Path(x, *none), measured))
+            w, hint = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
+            found.append((Path(x, w, hint, untold(grid.steps)), measured))
         return found
 
     def start(self, plans: list[tuple[Path, tuple[bool, ...]]] | None = None) -> Iterate:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..estimation import Innovation, faults, innovation_tests
-from ..estimation.linearise import Path
+from ..estimation.linearise import Path, untold
 from ..models import Multibody, ParameterMap
 from .modes import changes
 from .output import as_read, axis_readings, axis_sd, poses, predictions
@@ -32,7 +32,8 @@ class Track(NamedTuple):
     def path(self) -> Path:
         """The states as pairs for every step, the last one repeated."""
         x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), self.x)
-        return Path(x, np.zeros((len(self.factor), 0)), np.zeros((len(self.factor), 0)))
+        none = np.zeros((len(self.factor), 0))
+        return Path(x, none, none, untold(len(none)))
 
 
 def along(setup: Setup, models: list[Multibody], i: int, track: Track) -> Float[np.ndarray, "samples channels"]:
