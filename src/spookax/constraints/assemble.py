@@ -6,8 +6,8 @@ Unknowns: body velocities v+ (6 each), joint impulses lam, and x of the rows wit
     G_ahead v+ + Sigma lam + a = 0                                    joints and user rows
     dry friction, stops, motors with a largest force: `boxes`
 
-kappa = h c + J_r + h^2 k / 4 collects what is linear and implicit on an axis: viscous friction, rotor inertia and
-the Spook form of a spring, with the row's own impulse eliminated (same equations as separate rows, no division by a
+kappa = h c + J_r + h^2 k / 4 collects what is linear and implicit on an axis: viscous friction (and quadratic drag,
+made linear at the rate before the step, see `damping`), rotor inertia and the Spook form of a spring, with the row's own impulse eliminated (same equations as separate rows, no division by a
 coefficient that may be zero). Friction impulses are scaled by their bound F = h f, so that the bounds are constants
 and F = 0 needs no special case.
 
@@ -45,8 +45,9 @@ class Prepared(eqx.Module):
     sigma: Float[Array, "joints rows"]  # one in rows that a joint does not have
     gamma: Float[Array, "joints rows"]
     mobility: Float[Array, " axes"]  # scale of b M^-1 b^T [1/(kg m^2) or 1/kg]
-    kappa: Float[Array, " axes"]  # what is linear and implicit on an axis [kg m^2 or kg]
-    brake: Float[Array, " axes"]  # what linear damping takes of the rate before the step [kg m^2 or kg]
+    kappa: Float[Array, " axes"]  # what is linear and implicit on an axis, without drag [kg m^2 or kg]
+    damping: Float[Array, " axes"]  # h c of linear damping [kg m^2 or kg]
+    brake: Float[Array, " axes"]  # what it takes of the rate before the step [kg m^2 or kg]
     slow: Float[Array, " axes"]  # speed that weight gives in two steps: slower impacts do not bounce [rad/s or m/s]
 
 
@@ -95,17 +96,18 @@ def prepare(system: System, params: Params) -> Prepared:
     turns = np.array([axis.rotational for axis in system.axes], dtype=bool)
     mobility = jnp.where(turns, take(angle, of_axes), take(length, of_axes))
     h = params.step
-    damping, stiffness = params.viscous, params.stiffness
+    viscous, stiffness = params.viscous, params.stiffness
     for m, motor in enumerate(system.motors):
         if motor.implicit:
-            damping = damping.at[motor.axis].add(params.back_emf[m])
+            viscous = viscous.at[motor.axis].add(params.back_emf[m])
             stiffness = stiffness.at[motor.axis].add(params.servo[m])
-    late = _late(h * damping / (1 / mobility + params.armature))
-    kappa = h * damping * late + params.armature + h * h * stiffness / 4
+    damped = h * viscous
+    late = _late(damped / (1 / mobility + params.armature))
+    kappa = damped * late + params.armature + h * h * stiffness / 4
     gravity, gamma = base_gravity(params), 1 / (1 + 4 * params.relaxation)
     fall = 2 * h * jnp.sqrt(jnp.sum(params.gravity**2))
     slow = fall * jnp.where(turns, jnp.sqrt(mobility / take(length, of_axes)), 1.0)
-    return Prepared(params, geometry, J, gravity, sigma, gamma, mobility, kappa, h * damping * (1 - late), slow)
+    return Prepared(params, geometry, J, gravity, sigma, gamma, mobility, kappa, damped, damped * (1 - late), slow)
 
 
 def _mobilities(
@@ -147,6 +149,24 @@ def _late(z: Float[Array, " axes"]) -> Float[Array, " axes"]:
     step. A little more of the new rate, growing with z, keeps the order, and |A| below 0.75 where A is negative.
     """
     return 0.5 + 0.5 * z / (z + _RINGING)
+
+
+def damping(
+    system: System, prepared: Prepared, rate: Float[Array, " axes"]
+) -> tuple[Float[Array, " axes"], Float[Array, " axes"]]:
+    """(kappa, brake) of every axis in a step from these rates. [kg m^2 or kg]
+
+    Quadratic drag C is made linear about the rate w before the step: the impulse -h C |w| (w + 2 late (w+ - w)). With
+    late = 1/2 that is -h C |w| w+, second order in h, and 1/w+ = 1/w + h C / mass, as in free decay. It has its part in
+    `late`: as viscous friction of 2 C |w|.
+    """
+    if not system.drags:
+        return prepared.kappa, prepared.brake
+    params = prepared.params
+    drag = params.step * params.drag * jnp.abs(rate)
+    both = prepared.damping + 2 * drag
+    late = _late(both / (1 / prepared.mobility + params.armature))
+    return prepared.kappa + (prepared.brake - prepared.damping) + both * late, both * (1 - late) - drag
 
 
 def motor_impulses(
@@ -293,18 +313,20 @@ def assemble(
     D = mass_matrix(params, block)
     kick = jnp.concatenate([params.mass[:, None] * (state.v + h * prepared.gravity), matvec(block, free)], axis=-1)
 
+    kappa = prepared.kappa
     if system.axes:
+        kappa, brake = damping(system, prepared, rate)
         spring = h * h * params.stiffness / 4
         push = (
             motor_impulses(system, params, command, rate, position)
             - h * params.stiffness * (position - params.rest)
-            + (params.armature + spring - prepared.brake) * rate
+            + (params.armature + spring - brake) * rate
         )
         if any(axis.bends for axis in system.axes):
             push = push - params.armature * _bend(system, prepared, state)
         kick = kick + scatter(system, b_A, b_B, push)
     box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position, state.deflection)
-    return Rows(D, -(kick + impulse), prepared.kappa, b_A, b_B, G, G_ahead, sigma, a, box, position)
+    return Rows(D, -(kick + impulse), kappa, b_A, b_B, G, G_ahead, sigma, a, box, position)
 
 
 def _ahead(

@@ -86,12 +86,13 @@ def is_bare(scene: Scene, name: str, used: set[str]) -> bool:
     """Whether nothing acts along a joint and nothing else names it; `used`: from `used_joints`."""
     joint = scene.joints[name]
     along = [joint.along(axis.name) for axis in joint.kind.axes]
-    still = all(not any((a.armature, a.spring.stiffness, a.friction.viscous, _is_dry(a.friction))) for a in along)
+    still = all(not any((a.armature, a.spring.stiffness, _is_any(a.friction))) for a in along)
     return name not in used and still and all(a.limits.lower is a.limits.upper is None for a in along)
 
 
-def _is_dry(friction: Friction) -> bool:
-    return any((friction.coulomb, friction.stribeck.excess, friction.bearing, friction.learned, friction.elements))
+def _is_any(friction: Friction) -> bool:
+    dry = any((friction.coulomb, friction.stribeck.excess, friction.bearing, friction.learned, friction.elements))
+    return dry or friction.viscous > 0 or friction.drag > 0
 
 
 def used_joints(scene: Scene) -> set[str]:

@@ -165,6 +165,9 @@ class _Writer:
         for key, value in extra.items():
             if value:
                 self.report.add(f"joints.{path}", f"MJCF has no `{key}`", f"Set `{key}` to 0.")
+        if friction.drag:
+            message = "`drag` is not written: only newer versions of MuJoCo know damping that is not linear"
+            self.report.add(f"joints.{path}", message, "Set `drag` to 0.")
         for key in ("learned", "elements"):
             if getattr(friction, key):
                 self.report.add(f"joints.{path}", f"MJCF has no `{key}` of friction", f"Delete `{key}`.")

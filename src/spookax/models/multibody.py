@@ -16,7 +16,7 @@ from .._results import STEP_RESULTS
 from .._typing import Array, Float, Scalar
 from ..complementarity import Replay
 from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, gyro, prepare
-from ..constraints.assemble import scatter, velocity
+from ..constraints.assemble import damping, scatter, velocity
 from ..math import rotation, small
 from ..math.product import matvec
 from ..protocol import AbstractResidualModel, Noise, Transition
@@ -243,8 +243,8 @@ class Multibody(AbstractResidualModel):
         if not self.system.axes:
             return out
         b_A, b_B = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, engine.geometry))
-        rate = axes.rates(self.system, b_A, b_B, change)
-        return out + scatter(self.system, b_A, b_B, engine.kappa * rate)
+        kappa, _ = damping(self.system, engine, axes.rates(self.system, b_A, b_B, velocity(state)))
+        return out + scatter(self.system, b_A, b_B, kappa * axes.rates(self.system, b_A, b_B, change))
 
     def _advance(self, x, p, u, w, noise, hint, solver, more: Array | float = 0.0):
         state = self.engine_state(x, p.com)

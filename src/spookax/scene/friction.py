@@ -79,6 +79,10 @@ class Friction(Strict):
     """Friction along the axis of a joint."""
 
     viscous: NonNegative = Field(default=0.0, description="Viscous friction [N m s/rad or N s/m]")
+    drag: NonNegative = Field(
+        default=0.0,
+        description="Quadratic drag, of a fluid: drag times |rate| times rate [N m s^2/rad^2 or N s^2/m^2]",
+    )
     coulomb: NonNegative = Field(default=0.0, description="Dry friction [N m or N]")
     stribeck: Stribeck = Field(default_factory=Stribeck, description="More dry friction near rest")
     bearing: NonNegative = Field(

@@ -146,10 +146,13 @@ def _axis_units(axis: FreeAxis) -> dict[str, str]:
     """Units of what acts along an axis of a joint."""
     if axis.rotational:
         load, position, viscous, stiffness, inertia, bearing = "N m", "rad", "N m s/rad", "N m/rad", "kg m^2", "m"
+        drag = "N m s^2/rad^2"
     else:
         load, position, viscous, stiffness, inertia, bearing = "N", "m", "N s/m", "N/m", "kg", "1"
+        drag = "N s^2/m^2"
     return {
         "friction.viscous": viscous,
+        "friction.drag": drag,
         "friction.coulomb": load,
         "friction.stribeck.excess": load,
         "friction.stribeck.speed": f"{position}/s",

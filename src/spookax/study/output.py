@@ -264,7 +264,8 @@ def _friction(model: Multibody, z: jax.Array, axis: jax.Array, speed: jax.Array)
         def one(v: jax.Array) -> jax.Array:
             rest = jnp.zeros(len(system.axes), dtype=v.dtype)
             dry = boxes.dry_friction(system, params, jnp.zeros(len(system.motors), dtype=v.dtype), v * at, rest)
-            return jnp.sum(dry * at[np.array(system.friction_axes)]) + v * jnp.sum(params.viscous * at)
+            wet = params.viscous * v + params.drag * jnp.abs(v) * v
+            return jnp.sum(dry * at[np.array(system.friction_axes)]) + jnp.sum(wet * at)
 
         return jax.vmap(one)(speed)
 
@@ -274,7 +275,7 @@ def _friction(model: Multibody, z: jax.Array, axis: jax.Array, speed: jax.Array)
 def friction_curves(setup: Setup, fit: Fit) -> dict[str, dict[str, Any]]:
     """Friction over speed where it is learned, with standard deviations: axis -> `speed`, `level`, `sd`, their units.
 
-    Viscous friction counts, motors without load and an angle of zero are meant; up to the fastest that a run shows.
+    Viscous friction and drag count, motors without load and an angle of zero are meant; up to the fastest that a run shows.
     """
     found: dict[str, dict[str, Any]] = {}
     if not setup.system.networks:

@@ -24,7 +24,7 @@ DATASET_FILE = re.compile(r"[^/]+/[^/]+")
 
 _NEVER_NEGATIVE = re.compile(
     r"bodies\.[^.]+\.(mass|inertia\.(xx|yy|zz))"
-    r"|joints\.[^.]+\.(axes\.[^.]+\.)?(friction\.(viscous|coulomb|bearing|stribeck\.(excess|speed)|learned\.(speed|force)|elements\.\d+\.(stiffness|reach))|spring\.stiffness|armature|length|radius)"
+    r"|joints\.[^.]+\.(axes\.[^.]+\.)?(friction\.(viscous|drag|coulomb|bearing|stribeck\.(excess|speed)|learned\.(speed|force)|elements\.\d+\.(stiffness|reach))|spring\.stiffness|armature|length|radius)"
     r"|motors\.[^.]+\.(back_emf|stiffness|damping|max_force)"
 )
 _WHOLES: dict[str, Transform] = {

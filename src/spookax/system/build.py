@@ -28,7 +28,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
     (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on.
 
     An axis gets a dry-friction row only if its level is positive in the scene or among the `unknown` paths, and so for
-    bearings, restitution and rotors of axes that do not simply turn: rows are topology, levels are parameters.
+    bearings, restitution, quadratic drag and rotors of axes that do not simply turn: rows are topology, levels are
+    parameters.
     """
     names = tuple(scene.bodies)
     number = {name: i for i, name in enumerate(names)} | {"world": WORLD}
@@ -53,6 +54,7 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
             tuple(key for key in ("lower", "upper") if getattr(at.limits, key) is not None),
             axis.kind != "turn" and present(place, at, "armature"),
             present(place, at, "limits.restitution"),
+            present(place, at, "friction.drag"),
         )
         for (i, n, axis), place, at in zip(free, places, along, strict=True)
     )
@@ -117,6 +119,7 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         relative_compliance=_by_rows(scene, "relative_compliance", system.width),
         relaxation=_by_rows(scene, "relaxation_steps", system.width),
         viscous=array([j.friction.viscous for j in along]),
+        drag=array([j.friction.drag for j in along]),
         coulomb=array([j.friction.coulomb for j in along]),
         stribeck_excess=array([j.friction.stribeck.excess for j in along]),
         stribeck_speed=array([j.friction.stribeck.speed for j in along]),

@@ -31,6 +31,7 @@ class Params(eqx.Module):
     relaxation: Float[Array, "joints rows"]  # tau / h [steps]
     # axes
     viscous: Float[Array, " axes"]  # [N m s/rad or N s/m]
+    drag: Float[Array, " axes"]  # quadratic [N m s^2/rad^2 or N s^2/m^2]
     coulomb: Float[Array, " axes"]  # [N m or N]
     stribeck_excess: Float[Array, " axes"]  # static minus Coulomb level [N m or N]
     stribeck_speed: Float[Array, " axes"]  # [rad/s or m/s]
@@ -75,6 +76,7 @@ _XYZ = {"x": 0, "y": 1, "z": 2}
 _INERTIA = {"xx": 0, "yy": 1, "zz": 2, "xy": 3, "xz": 4, "yz": 5}
 _AXIS_FIELDS = {
     "friction.viscous": "viscous",
+    "friction.drag": "drag",
     "friction.coulomb": "coulomb",
     "friction.stribeck.excess": "stribeck_excess",
     "friction.stribeck.speed": "stribeck_speed",
@@ -148,8 +150,8 @@ def paths(system: System) -> dict[str, ParameterPath]:
         if shared and a > 0 and system.axes[a - 1].joint == axis.joint:
             continue
         for suffix, field in _AXIS_FIELDS.items():
-            missing = (field == "rest" and axis.kind == "spin") or (field == "armature" and not axis.takes_rotor)
-            if not missing:
+            absent = {"rest": axis.kind == "spin", "armature": not axis.takes_rotor, "drag": not axis.drags}
+            if not absent.get(field):
                 add(f"{place}.{suffix}", field, a, count=len(joint.kind.axes) if shared else 1)
         for field in (*axis.stops, *(("restitution",) if axis.stops else ())):
             add(f"{place}.limits.{field}", field, a)

@@ -50,6 +50,7 @@ class Axis:
     stops: tuple[str, ...] = ()  # of "lower" and "upper" those that it has
     bends: bool = False  # has a rotor, and a rate row that changes along the motion
     bounces: bool = False  # impacts on its stops are elastic in part
+    drags: bool = False  # has quadratic drag
 
     @property
     def rotational(self) -> bool:
@@ -306,6 +307,10 @@ class System:
     def bearings(self) -> tuple[int, ...]:
         """Numbers of the friction rows whose level grows with the force in the joint."""
         return tuple(i for i, axis in enumerate(self.friction_axes) if self.axes[axis].bearing)
+
+    @property
+    def drags(self) -> bool:
+        return any(axis.drags for axis in self.axes)
 
     @property
     def bounces(self) -> bool:
