@@ -50,16 +50,26 @@ class Located:
     """The data of a YAML file, and the line on which every key and every list item stands.
 
     `lines` maps the keys and list indices that lead to a value to its line, counted from 1. `problems` are
-    those that leave the rest of the file readable (a key written twice); `validate` reports them too.
+    those that leave the rest of the file readable (a key written twice); `validate` reports them too. Where the
+    data is not as it was written, `moved` has the places of the file: one in `data` -> one in `lines`.
     """
 
     file: str
     data: Any
     lines: Mapping[Loc, int] = field(default_factory=dict)
     problems: tuple[FileProblem, ...] = ()
+    moved: Mapping[Loc, Loc] = field(default_factory=dict)
+
+    def origin(self, loc: Loc) -> Loc:
+        """Where in the file a place in the data was written."""
+        for size in range(len(loc), 0, -1):
+            if loc[:size] in self.moved:
+                return (*self.moved[loc[:size]], *loc[size:])
+        return loc
 
     def line_of(self, loc: Loc) -> int:
         """Line of a value, or of the nearest thing around it that has one; 0 when lines are not known."""
+        loc = self.origin(loc)
         while loc and loc not in self.lines:
             loc = loc[:-1]
         return self.lines.get(loc, 0)
@@ -67,7 +77,9 @@ class Located:
     def problem(self, finding: Finding) -> FileProblem:
         """A finding about the data, with this file's name and the line it belongs to."""
         line = self.line_of(finding.loc)
-        return FileProblem(self.file, line, dotted(finding.loc), finding.value, finding.message, finding.cure)
+        return FileProblem(
+            self.file, line, dotted(self.origin(finding.loc)), finding.value, finding.message, finding.cure
+        )
 
 
 def dotted(loc: Loc) -> str:

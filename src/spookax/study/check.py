@@ -47,7 +47,7 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
             loc = ("recordings", index, *finding.loc)
             found.append(Finding(loc, finding.value, finding.message, finding.cure))
     if found:
-        problems = [located.problem(finding) for finding in found]
+        problems = dict.fromkeys(located.problem(finding) for finding in found)  # windows have the same
         raise StudyError(sorted(problems, key=lambda problem: problem.line))
 
 

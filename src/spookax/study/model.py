@@ -3,127 +3,29 @@
 The models mirror the keys of the YAML file; `docs/study.md` explains them field by field.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    PrivateAttr,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, model_validator
 
 from spookax import datasets
-from spookax.scene.explain import Finding, refuse, shown
+from spookax.scene.explain import refuse
 from spookax.scene.fields import Name, NonNegative, Number, Positive, Strict, Text
 from spookax.scene.located import Located
-from spookax.study.rules import Rule, Transform, default_name, default_transform, study_rules
-from spookax.study.units import UnitError, parse_unit, split_header
+from spookax.study.rules import Rule, Transform, default_transform, study_rules
+from spookax.study.spec import Column as Column
+from spookax.study.spec import Defaults, may_be_left_out
+from spookax.study.spec import RecordingSpec as RecordingSpec
+from spookax.study.windows import written_out
 
 Switch = Annotated[bool, Field(strict=True)]
 Stages = tuple[Positive, ...]
 
 
-def _may_be_left_out(key: str) -> Callable[[dict[str, Any]], None]:
-    """For the JSON Schema: a key that the file may leave out although the model always has it."""
-    return lambda schema: schema["required"].remove(key)
-
-
-class Column(Strict):
-    """A column of the recording: `q_arm`, or `{column: q_arm, unit: rad}` when the header has no unit."""
-
-    column: Text = Field(description="Name in the header, without unit")
-    unit: Text | None = Field(default=None, description="Unit of the values, when the header does not say")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, data: Any) -> Any:
-        if isinstance(data, str):
-            name, unit = split_header(data)
-            return {"column": name, "unit": unit}
-        if not isinstance(data, dict | Column):
-            message = f"must be the name of a column, got {shown(data)}"
-            refuse([Finding((), data, message, "Write its name, in quotes if it looks like a number.")])
-        return data
-
-    @field_validator("unit")
-    @classmethod
-    def _known(cls, unit: str | None) -> str | None:
-        if unit is not None:
-            try:
-                parse_unit(unit)
-            except UnitError as error:
-                refuse([Finding((), unit, str(error), error.cure)])
-        return unit
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"type": "string", "minLength": 1}, handler(core_schema)]}
-
-
-def _as_list(data: Any) -> Any:
-    return data if isinstance(data, list) else [data]
-
-
-Columns = Annotated[list[Column], BeforeValidator(_as_list), Field(min_length=1)]
-
-
-class Start(Strict):
-    """Where a joint starts in one recording, as a first guess; what is left out comes from the data."""
-
-    position: Number | None = Field(default=None, description="Position [rad; m for a prismatic joint]")
-    rate: Number | None = Field(default=None, description="Rate [rad/s; m/s for a prismatic joint]")
-
-
-class RecordingSpec(Strict):
-    """One recording and how its columns map to the scene."""
-
-    model_config = ConfigDict(json_schema_extra=_may_be_left_out("name"))
-
-    name: Text = Field(description="Name of the run in the results; the file's name without its ending when left out")
-    file: Text | None = Field(default=None, description="CSV, NPZ or Parquet file, relative to the study file")
-    dataset: Text | None = Field(default=None, description="NAME/FILE of a public data set, instead of `file`")
-    time: Column = Field(description="Column of the time")
-    time_sd: Positive | None = Field(
-        default=None,
-        description="Standard deviation of the time stamps [s]; readings of a fast signal weigh less by it",
-    )
-    every: Annotated[int, Field(strict=True, ge=1)] = Field(
-        default=1,
-        description="Use every n-th sample of the sensors: for errors that neighbouring samples share",
-    )
-    inputs: dict[str, Column] = Field(
-        default_factory=dict,
-        description="Motor -> column of its input, held between samples; a motor that is left out gets 0",
-    )
-    sensors: dict[str, Columns] = Field(min_length=1, description="Sensor -> its column, or the list of its columns")
-    start: Number | None = Field(default=None, description="First time used, on the recording's clock [s]")
-    stop: Number | None = Field(default=None, description="Last time used, on the recording's clock [s]")
-    offsets: dict[str, Positive] = Field(
-        default_factory=dict,
-        description="Sensor -> prior standard deviation of a zero offset of this recording alone [rad or m]",
-    )
-    initial: dict[str, Start] = Field(
-        default_factory=dict, description="Joint, or `joint.axis` -> first guess of where it starts"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("name") is None and (name := default_name(data)):
-            return {**data, "name": name}
-        return data
-
-
 class ParameterSpec(Strict):
     """An unknown parameter of the scene, in its SI unit."""
 
-    model_config = ConfigDict(json_schema_extra=_may_be_left_out("transform"))
+    model_config = ConfigDict(json_schema_extra=may_be_left_out("transform"))
 
     start: Number | None = Field(default=None, description="Start of the search; the scene's value when left out")
     lower: Number | None = Field(default=None, description="Lower bound")
@@ -268,6 +170,7 @@ class Study(Strict):
 
     spookax: Literal[1] = Field(description="Version of the format, 1")
     scene: Text = Field(description="Scene file, relative to the study file")
+    defaults: Defaults | None = Field(default=None, description="What every recording takes unless it says otherwise")
     recordings: list[RecordingSpec] = Field(min_length=1, description="Recordings, one entry each")
     parameters: Annotated[dict[str, ParameterSpec], BeforeValidator(_with_transforms)] = Field(
         min_length=1, description="Path in the scene file -> what is known of this unknown"
@@ -282,9 +185,14 @@ class Study(Strict):
 
     _located: Located | None = PrivateAttr(default=None)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _written_out(cls, data: Any) -> Any:
+        return written_out(data)[0]
+
     @model_validator(mode="after")
-    def _rules(self) -> "Study":
-        refuse(study_rules(self.model_dump(exclude_unset=True)))
+    def _rules(self, info: ValidationInfo) -> "Study":
+        refuse(study_rules(self.model_dump(exclude_unset=True), info.context or (lambda loc: loc)))
         return self
 
     @property

@@ -11,6 +11,7 @@ from spookax.scene.located import FileError, load_located, validate
 from spookax.scene.read import is_scene
 from spookax.study.model import Study, recording_path
 from spookax.study.rules import DATASET_FILE, study_rules
+from spookax.study.windows import located_out
 
 
 class StudyError(FileError):
@@ -29,12 +30,14 @@ def read_study(path: str | os.PathLike[str], *, locate: bool = True) -> Study:
         cure = f"Give a study, which names it as its `scene`, or use `spookax simulate {path}`."
         raise StudyError([located.problem(Finding((), None, "this is a scene, not a study", cure))])
 
+    located = located_out(located)
+
     def also(data: Any) -> Iterator[Finding]:
-        yield from study_rules(data)
+        yield from study_rules(data, located.origin)
         if locate:
             yield from _absent_files(data, Path(path).parent)
 
-    study = validate(located, Study, error=StudyError, also=also)
+    study = validate(located, Study, error=StudyError, also=also, context=located.origin)
     study._located = located
     return study
 

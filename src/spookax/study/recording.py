@@ -51,6 +51,7 @@ def read_recordings(study: Study, dimensions: Dimensions | None = None) -> list[
     of different dimensions; `DatasetMissing` if a public data set is not on this machine.
     """
     recordings: list[Recording] = []
+    latest: dict[Path, Picker] = {}
     refused: list[RecordingError] = []
     for index, spec in enumerate(study.recordings):
 
@@ -59,7 +60,7 @@ def read_recordings(study: Study, dimensions: Dimensions | None = None) -> list[
             return f" (named in {study.located.file}:{line})" if line else ""
 
         try:
-            recordings.append(read_recording(study.recording_path(spec), spec, dimensions, named))
+            recordings.append(read_recording(study.recording_path(spec), spec, dimensions, named, latest))
         except RecordingError as error:
             refused.append(error)
     if refused:  # two windows of a file have the same problems
@@ -82,6 +83,7 @@ def read_recording(
     spec: RecordingSpec,
     dimensions: Dimensions | None = None,
     named: Callable[..., str] = lambda *_: "",
+    latest: dict[Path, Picker] | None = None,
 ) -> Recording:
     """Reads the columns that `spec` names from a CSV, NPZ or Parquet file.
 
@@ -92,6 +94,7 @@ def read_recording(
     - `dimensions`: what each sensor reads, from `sensor_dimensions(scene)`; without it a sensor may read
         angles, lengths and their rates.
     - `named`: where `spec` names a column, as text for messages, by the keys that lead to it.
+    - `latest`: what a call before this one has read, kept for the next one: windows of a file read it once.
 
     **Returns:** the samples from `spec.start` to `spec.stop`. An empty cell (NaN in NPZ and Parquet) is a
     missing sample of a sensor; in an input it holds the value before.
@@ -99,8 +102,11 @@ def read_recording(
     **Raises:** `RecordingError` with every problem found, each with file, line, column, value and cure.
     """
     report = Report(os.fspath(path))
-    table = read_table(path, report)
-    pick = Picker(table, report)
+    path = Path(path)
+    pick = (latest or {}).get(path)
+    if pick is None:
+        pick = Picker(read_table(path, report), report)
+    table, pick.report = pick.table, report
     time = pick(spec.time, "the time", (u.TIME,), named("time"))
     inputs = {
         motor: pick(column, f"the input '{motor}'", _OF_INPUTS, named("inputs", motor))
@@ -127,9 +133,12 @@ def read_recording(
             message = f"the sensor '{sensor}' has no sample between start and stop"
             report.add(message, "Widen the window, or take the sensor out of this recording.")
     report.refuse()
+    if latest is not None:  # only what is sound: the problems of a file stand in the first report
+        latest.clear()
+        latest[path] = pick
     return Recording(
         name=spec.name,
-        path=Path(path),
+        path=path,
         time=time.values[window],
         inputs={motor: values[window] for motor, values in held.items()},
         sensors={sensor: values[window] for sensor, values in read.items()},

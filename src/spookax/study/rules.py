@@ -7,7 +7,7 @@ when the schema fails elsewhere.
 import graphlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, get_args
@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeGuard, get_args
 from spookax.scene.explain import Finding, Loc, nearest
 from spookax.scene.expression import CURE, Expression, ExpressionError, in_order
 from spookax.scene.fields import is_number
+from spookax.scene.located import dotted
 
 Transform = Literal["log", "identity", "box", "inertia", "network"]
 Rule = Literal["extended", "unscented", "ensemble"]
@@ -53,11 +54,13 @@ def default_name(recording: Mapping[str, Any]) -> str | None:
     return Path(file).stem if isinstance(file, str) else None
 
 
-def study_rules(data: Any) -> list[Finding]:
-    """Everything that is inconsistent in the raw data of a study."""
+def study_rules(data: Any, origin: Callable[[Loc], Loc] = lambda loc: loc) -> list[Finding]:
+    """Everything that is inconsistent in the raw data of a study, written out (`spookax.study.windows`).
+
+    `origin`: where the user wrote a place in the data, for places that messages name.
+    """
     study = _mapping(data)
-    recordings = study.get("recordings")
-    found = list(_recordings(recordings if isinstance(recordings, list) else []))
+    found = list(_recordings(study, origin))
     parameters = _mapping(study.get("parameters"))
     for path, spec in parameters.items():
         found += [_under(("parameters", path), finding) for finding in _parameter(path, _mapping(spec))]
@@ -100,20 +103,23 @@ def start_findings(spec: Mapping[str, Any], value: float, loc: Loc) -> Iterator[
         yield Finding(loc, value, message, "Move `start` or the bounds.")
 
 
-def _recordings(recordings: list[Any]) -> Iterator[Finding]:
-    first: dict[str, int] = {}
-    for index, entry in enumerate(recordings):
+def _recordings(study: Mapping[str, Any], origin: Callable[[Loc], Loc]) -> Iterator[Finding]:
+    first: dict[str, Loc] = {}
+    listed = {key: study[key] for key in ("recordings", "validate") if isinstance(study.get(key), list)}
+    for here, entry in [
+        ((key, index), entry) for key, entries in listed.items() for index, entry in enumerate(entries)
+    ]:
         recording = _mapping(entry)
         for finding in _recording(recording) if recording else ():
-            yield _under(("recordings", index), finding)
+            yield _under(here, finding)
         name = recording.get("name") or default_name(recording)
         if isinstance(name, str) and re.search(r"[/\\]", name):
             message = f"must have no slash, got '{name}'"
             cure = "Write another name; results are stored under it."
-            yield Finding(("recordings", index, "name"), name, message, cure)
-        if isinstance(name, str) and first.setdefault(name, index) != index:
-            message = f"the name '{name}' is taken by recordings[{first[name]}]"
-            yield Finding(("recordings", index, "name"), name, message, "Give each its own `name`.")
+            yield Finding((*here, "name"), name, message, cure)
+        if isinstance(name, str) and first.setdefault(name, here) != here:
+            message = f"the name '{name}' is taken by {dotted(origin(first[name]))}"
+            yield Finding((*here, "name"), name, message, "Give each its own `name`.")
 
 
 def _recording(recording: Mapping[str, Any]) -> Iterator[Finding]:
