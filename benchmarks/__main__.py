@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME ...]`: each benchmark in a process of its own, so that nothing is compiled before.
 
 Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps; `peers` runs its four
-parts in one process.
+parts in one process; `trust.SET` is one set of `trust`.
 """
 
 import argparse
@@ -40,6 +40,7 @@ LONG = {
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",
     "learned_friction.seeds": "the filters on sixty further seeds (minutes)",
+    "trust": "public recordings under the defaults, beside other rules of process noise (minutes; reads SPOOKAX_DATA)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
@@ -59,7 +60,7 @@ def main() -> int:
         print("\n".join(f"{name:24} {text}" for name, text in ALL.items()))
         return 0
     names = [n for name in arguments.names or DEFAULT for n in (SWEEPS if name == "sensitivity" else [name])]
-    unknown = [name for name in names if name not in ALL]
+    unknown = [name for name in names if name not in ALL and not name.startswith("trust.")]
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; known: {', '.join([*ALL, 'sensitivity'])}")
     if len(names) == 1:
