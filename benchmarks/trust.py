@@ -7,8 +7,8 @@ import numpy as np
 import yaml
 
 import spookax as sx
-from spookax.study import predict_open_loop
 from spookax.study.check import sensor_dimensions
+from spookax.study.predict import predict_open_loop
 
 from .measure import Row, row
 from .trust_sets import FOLDER, SETS, Set

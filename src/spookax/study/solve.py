@@ -85,7 +85,9 @@ class Solver:
             self.interrupted = True
             if self.fit is None:
                 self.fit = self._snapshot(estimator)
-            else:  # in a restart or a check: what was found before stands
+            else:  # in a restart, a check or among densities: what was found before stands
+                if self.phase == "density":
+                    self.fit = self.candidates[density.best(self.candidates)].fit
                 self.stage = len(self.setup.stages) - 1
 
     def _start(self, estimator: Estimator) -> Iterate:
