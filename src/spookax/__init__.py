@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .stepping import rollouts as rollouts
     from .stepping import state_from_joints as state_from_joints
     from .study.estimate import Estimate as Estimate
+    from .study.estimate import load_estimate as load_estimate
     from .study.identify import Progress as Progress
     from .study.identify import identify as identify
     from .study.read import StudyError as StudyError
@@ -44,7 +45,7 @@ _HOMES = {
     ".report": ("write_report",),
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
     ".stepping": ("Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
-    ".study.estimate": ("Estimate",),
+    ".study.estimate": ("Estimate", "load_estimate"),
     ".study.identify": ("Progress", "identify"),
     ".study.read": ("StudyError", "load_study=read_study"),
     ".study.recording": ("read_recordings",),

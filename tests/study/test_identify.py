@@ -287,6 +287,7 @@ def test_interrupted_and_resumed(tmp_path, whole, by_signal):
     folder = stopped.save(tmp_path / "estimate")
     stored = json.loads((folder / "estimate.json").read_text())
     assert stored["status"] == "interrupted"
+    assert stored["study_file"] == str(path.resolve())
     assert stored["parameters"][INERTIA]["value"] == stopped.value(INERTIA)
     assert {p.name for p in folder.iterdir()} == {"estimate.json", "states.npz", "scene.yaml", "checkpoint.npz"}
 

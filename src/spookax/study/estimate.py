@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..scene import Scene, SceneError, write_scene
+from ..scene import FileError, FileProblem, Scene, SceneError, read_scene, write_scene
 from ..scene.paths import with_numbers
 
 IMPOSSIBLE = "scene.yaml is not written, for the numbers are no possible body or joint"
@@ -49,7 +51,9 @@ class Estimate:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "estimate.json").write_text(finite_json(self.to_json()), encoding="utf-8")
+        content = self.to_json()
+        content = {**content, _INFINITE: [[list(place), repr(value)] for place, value in _infinite(content, ())]}
+        (folder / "estimate.json").write_text(finite_json(content), encoding="utf-8")
         np.savez_compressed(folder / "states.npz", **self.states)  # pyright: ignore[reportArgumentType]
         np.savez(folder / "checkpoint.npz", **self.checkpoint)  # pyright: ignore[reportArgumentType]
         save_scene(self.scene, folder)
@@ -71,6 +75,53 @@ def save_scene(scene: Scene | None, folder: Path) -> None:
         (folder / "scene.yaml").unlink(missing_ok=True)
     else:
         write_scene(scene, folder / "scene.yaml")
+
+
+def load_estimate(folder: str | Path) -> Estimate:
+    """The estimate that `Estimate.save` or `spookax identify` wrote into a folder.
+
+    **Raises:** `FileError` if the folder holds none, or its files are damaged.
+    """
+    folder = Path(folder)
+    for name in ("estimate.json", "states.npz", "checkpoint.npz"):
+        if not (folder / name).is_file():
+            message = f"this folder holds no estimate: it has no {name}"
+            raise _refusal(folder, message, "Give the --out of `spookax identify`.")
+    file = folder / "estimate.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        for (*place, last), value in content.pop(_INFINITE, []):
+            part = content
+            for key in place:
+                part = part[key]
+            part[last] = float(value)
+        status, message = content.pop("status"), content.pop("message")
+        arrays = []
+        for name in ("states.npz", "checkpoint.npz"):
+            file = folder / name
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+                arrays.append({key: stored[key] for key in stored.files})
+    except (*_DAMAGED, TypeError, AttributeError) as bad:
+        raise _refusal(file, "cannot be read as a part of an estimate", "Run `spookax identify` again.") from bad
+    scene = read_scene(folder / "scene.yaml") if (folder / "scene.yaml").is_file() else None
+    return Estimate(status, message, content, arrays[0], scene, arrays[1])
+
+
+def _refusal(file: Path, message: str, cure: str) -> FileError:
+    return FileError([FileProblem(str(file), 0, "", None, message, cure)])
+
+
+_DAMAGED = (OSError, ValueError, LookupError, EOFError, zipfile.BadZipFile, zlib.error)
+_INFINITE = "not_finite"  # the key in estimate.json: where numbers stand that JSON has not, and which
+
+
+def _infinite(value: Any, here: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], float]]:
+    """Numbers that are not finite, with the keys and indices that lead to them."""
+    if isinstance(value, float | np.floating) and not np.isfinite(value):
+        yield here, float(value)
+    elif isinstance(value, dict | list | tuple):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _infinite(part, (*here, key))
 
 
 def finite_json(content: Any) -> str:

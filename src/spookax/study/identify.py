@@ -104,6 +104,7 @@ def _estimate(solver: Solver) -> Estimate:
         "spookax": importlib.metadata.version("spookax"),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "study": Path(study.located.file).stem,
+        "study_file": str(Path(study.located.file).resolve()) if study.located.data else None,
         "form": settings.form,
         "objective": settings.objective,
         "step": float(setup.scene.step),

@@ -78,7 +78,7 @@ def _windows(entry: Any, here: Loc) -> Iterator[tuple[dict[str, Any], dict[str, 
         spans, places = windows, [(*place, k) for k in range(len(windows))]
     name = entry.get("name") or default_name(entry)
     for k, (start, stop) in enumerate(spans):
-        changes = {"windows": None, "start": start, "stop": stop}
+        changes: dict[str, Any] = {"windows": None, "start": start, "stop": stop}
         if isinstance(name, str):
             changes["name"] = f"{name}_{k + 1}"
         yield changes, dict.fromkeys(("start", "stop"), places[k] if places else place)
