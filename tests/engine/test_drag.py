@@ -17,7 +17,7 @@ DRAG, MASS = 0.4, np.array([0.2, 2.0])  # of the axes of `bench` [kg m^2, kg]
 
 def started(h, start, load=0.0, **friction):
     """Time and rates of both axes, thrown alike."""
-    system, params = bench(h, **dict.fromkeys(BENCH, {"friction": {"drag": DRAG} | friction}))
+    system, params = bench(h, **{name: {"friction": {"drag": DRAG} | friction} for name in BENCH})
     state = place(system, params, {name: {"rate": start} for name in BENCH})
     run = simulate(system, params, state, load * MASS)
     return run.time[:-1], run.rate[:-1]

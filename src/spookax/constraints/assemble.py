@@ -7,9 +7,9 @@ Unknowns: body velocities v+ (6 each), joint impulses lam, and x of the rows wit
     dry friction, stops, motors with a largest force: `boxes`
 
 kappa = h c + J_r + h^2 k / 4 collects what is linear and implicit on an axis: viscous friction (and quadratic drag,
-made linear at the rate before the step, see `damping`), rotor inertia and the Spook form of a spring, with the row's own impulse eliminated (same equations as separate rows, no division by a
-coefficient that may be zero). Friction impulses are scaled by their bound F = h f, so that the bounds are constants
-and F = 0 needs no special case.
+made linear at the rate before the step, see `damping`), rotor inertia and the Spook form of a spring, with the row's
+own impulse eliminated (same equations as separate rows, no division by a coefficient that may be zero). Friction
+impulses are scaled by their bound F = h f, so that the bounds are constants and F = 0 needs no special case.
 
 Rows that bind positions are linearised where the step will end, forces act where it begins: see `_ahead`.
 
