@@ -385,12 +385,11 @@ def all_rows(data: list[Samples]) -> tuple[np.ndarray, np.ndarray]:
 def mean_square(slope, curvature):
     """Of t >= 0 under the density exp(-slope t - curvature t^2 / 2), by quadrature."""
     scale = 1 / max(slope, np.sqrt(curvature))
-    weights = [
-        integrate.quad(lambda s, n=n: s**n * np.exp(-slope * scale * s - curvature * (scale * s) ** 2 / 2), 0, np.inf)[
-            0
-        ]
-        for n in (0, 2)
-    ]
+
+    def density(s):
+        return np.exp(-slope * scale * s - curvature * (scale * s) ** 2 / 2)
+
+    weights = [integrate.quad(lambda s, n=n: s**n * density(s), 0, np.inf)[0] for n in (0, 2)]
     return scale**2 * weights[1] / weights[0]
 
 
