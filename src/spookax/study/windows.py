@@ -7,7 +7,7 @@ places it comes from.
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from spookax.scene.explain import Finding, Loc, nearest, shown
 from spookax.scene.fields import is_number
@@ -140,5 +140,5 @@ def _split_findings(entry: Mapping[str, Any], windows: Mapping[str, Any]) -> Ite
             )
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: Any) -> TypeGuard[float]:
     return is_number(value) and math.isfinite(value)
