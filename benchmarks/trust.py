@@ -7,6 +7,7 @@ import numpy as np
 import yaml
 
 import spookax as sx
+from spookax.study import Study
 from spookax.study.check import sensor_dimensions
 from spookax.study.predict import predict_open_loop
 
@@ -34,7 +35,7 @@ def run(name: str | None = None) -> list[Row]:
     return rows
 
 
-def _study(name: str, data: Set, recordings: list[dict[str, Any]], estimator: dict[str, Any] | None) -> sx.Study:
+def _study(name: str, data: Set, recordings: list[dict[str, Any]], estimator: dict[str, Any] | None) -> Study:
     content = {"spookax": 1, "scene": str(data.scene), "recordings": recordings, "parameters": data.parameters}
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}_study.yaml"
@@ -55,9 +56,9 @@ def _one(name: str, rule: str, data: Set, estimator: dict[str, Any] | None) -> l
         for sensor, error in predict_open_loop(others, estimate, recording, spec, scene=scene).items():
             errors.setdefault(sensor, []).append(error["rms"])
     for sensor, values in errors.items():
-        unit = sensor_dimensions(scene)[sensor][0]
-        rows.append(row(case, f"{sensor}: mean error of {len(values)} predictions", float(np.mean(values)), str(unit)))
-        rows.append(row(case, f"{sensor}: median", float(np.median(values)), str(unit)))
+        unit = {"angle": "rad", "length": "m"}.get(sensor_dimensions(scene)[sensor][0], "")
+        rows.append(row(case, f"{sensor}: mean error of {len(values)} predictions", float(np.mean(values)), unit))
+        rows.append(row(case, f"{sensor}: median", float(np.median(values)), unit))
     for line in rows:
         print(line, flush=True)
     for reason in trust["reasons"]:
