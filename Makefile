@@ -46,7 +46,7 @@ test: $(SYNCED) ## the tests, without the slow ones
 	$(RUN) pytest -n 2 --dist loadscope --max-worker-restart=0 --durations=20
 
 test-slow: $(SYNCED) ## the slow tests only
-	$(RUN) pytest -n 2 --dist loadscope --max-worker-restart=0 -m slow --durations=40
+	$(RUN) pytest -n 2 --dist loadscope --max-worker-restart=0 -m slow --timeout=900 --durations=40
 
 coverage: $(SYNCED) ## the tests, with a report of the lines that none of them ran
 	$(RUN) coverage run -m pytest
