@@ -95,7 +95,7 @@ class Estimator(Strict):
     sensor_noise: SensorNoise = Field(default_factory=SensorNoise, description="Sensor noise")
     friction_speed: Stages | None = Field(
         default=None,
-        description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]; when left out, 0.05 "
+        description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]; when left out, 0.05, 0.01 "
         "and 0.002 of the RMS rate of the slowest joint that moves",
     )
     noise_scale: Stages = Field(default=(1.0,), description="Factors on the process noise, one per stage")

@@ -22,7 +22,7 @@ from .model import RecordingSpec, Study
 from .plan import planned
 from .recording import Recording
 
-_FRICTION_SPEEDS = (0.05, 0.002)  # of the stages, in RMS rates of the slowest joint that moves
+_FRICTION_SPEEDS = (0.05, 0.01, 0.002)  # of the stages, in RMS rates of the slowest joint that moves
 _AT_REST = 0.05  # of the fastest joint's RMS rate: below it a joint rests
 _USUAL_RATE = 2.0  # where no joint is read [rad/s or m/s]
 _LEAST_SD = 0.01  # of a sensor's `sd`
