@@ -51,9 +51,18 @@ class ESTIMATE_RESULTS(STEP_RESULTS):  # pyright: ignore
         "`noise_scale` or add substeps."
     )
     no_progress = (
-        "No step of the estimation lowered the cost. Likely causes: a start too far off (use `restarts`, "
-        "or a wider `noise_scale` and `friction_speed` continuation), a wrong sign or unit in the "
-        "recording, or a step size too large for the motion."
+        "The estimation went on for a while, and then no step lowered the cost any more, although the cost is not at "
+        "its minimum. Likely causes: dry friction that sticks and slips (raise the last `friction_speed`), or a step "
+        "size too large for the motion."
+    )
+    stuck_at_start = (
+        "No step from the start values lowered the cost: the estimation went nowhere. Likely causes: a start too far "
+        "off (give better ones, or more `restarts`), a wrong sign or unit in the recording, or a step size too large "
+        "for the motion."
+    )
+    step_failed = (
+        "The estimation ended, but steps of the simulator along the estimate were not solved: its numbers follow from "
+        "motions that the simulator could not compute."
     )
     nonfinite = (
         "The estimation met numbers that are not finite: the simulator diverged along the trajectory. "
@@ -67,6 +76,5 @@ class ESTIMATE_RESULTS(STEP_RESULTS):  # pyright: ignore
     interrupted = "The estimation was interrupted; the last iterate was kept. Resume it with `--resume`."
     local_minimum = (
         "The estimation converged, but the cost is far above what its noise levels explain: a local "
-        "minimum or a model that cannot explain the recording. Use `restarts`, and look at the residuals "
-        "for the signal that does not fit."
+        "minimum or a model that cannot explain the recording. Look at the residuals for the signal that does not fit."
     )

@@ -7,7 +7,6 @@ import pytest
 
 import spookax as sx
 from spookax.estimation import linearise
-from spookax.estimation.linearise import Path
 from spookax.estimation.recording import Plan, follow
 from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise, Samples

@@ -53,6 +53,7 @@ from .recording import (
 from .sweeps import Filtered
 
 _LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
+_LARGE = 1.0  # the same: a step that was worth taking
 _ROUGH = 0.01  # relative decrease that ends what is iterated only roughly: stages, and the rounds of noise levels
 _SHORT = 0.2  # fraction of a step below which a rough phase is given up
 _TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
@@ -117,6 +118,7 @@ class Estimator:
         self.sensor = np.ones(problem.samples[0].y.shape[-1])
         self.stage = self._used = 0
         self.first_cost: float | None = None  # after the first stage, at the levels as given
+        self._moved, self._refused = False, 0.0  # whether any step was accepted; what the refused ones promised
         self._began = time.perf_counter()
 
     # --- all recordings
@@ -363,11 +365,13 @@ class Estimator:
             if accepted:
                 calm = calm + 1 if gain < little else 0  # the second step that gains nothing ends it
                 it, cost, self.iterate = new, new_cost, new
+                self._moved = True
                 damping, alpha = max(damping / 10, 1e-9), min(1.0, 2 * alpha)
                 linear = ahead
             else:
                 # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
                 calm = calm + 1 if change < _LITTLE else calm
+                self._refused = max(self._refused, change)
                 damping, alpha = min(damping * 10, 1e6), alpha / 2
             self._say(cost, moved, damping)
             at_ease = accepted and gain < _ROUGH * abs(cost)
@@ -449,7 +453,10 @@ class Estimator:
     def _finish(self, stage: Stage, it: Iterate, linear: _Linear, result: Any) -> Fit:
         p, count = self.problem, it.z.shape[0]
         N, z, slope = np.asarray(linear.N), np.asarray(it.z), -np.asarray(linear.g)
-        covariance, known, reach, result = posterior(p, z, N, slope, result)
+        ended = result == ESTIMATE_RESULTS.successful or result == ESTIMATE_RESULTS.no_progress
+        if ended and not self._moved and self._refused > _LARGE:
+            result = ESTIMATE_RESULTS.stuck_at_start
+        covariance, known, reach, result = posterior(p, z, N, slope, result)  # pyright: ignore[reportArgumentType]
         own = []
         for o, part in zip(it.own, linear.parts, strict=True):
             corner = np.asarray(part.N)[count:, count:] + np.diag(p.own_weight**2)

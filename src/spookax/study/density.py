@@ -23,6 +23,7 @@ _LEFT_OUT_OF_MANY = 1 / 2  # of every third of three and more; what comes before
 FALL = (10**-0.5,) * 10  # from one density to the next
 _SAME = 0.02  # relative change of an error that is none
 _BETTER = 0.97  # ratio of errors that counts as better
+_PATIENCE = 4  # densities in a row, a hundredth at the end, that are no better
 _HOPELESS = 0.5  # of the signal: an error that no fit can be told by
 _NOISE = 1.5  # times the sensors' noise: nothing to be gained
 _PREFIXES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # of what was left out
@@ -90,15 +91,10 @@ def prediction_error(setup: Setup, fit: Fit, left: Sequence[np.ndarray]) -> tupl
             total = np.sum(rows, axis=0)
             error[sensor] = float(np.sqrt(total[0, 0] / total[1, 0]))
     for (sensor, c), (square, count, signal) in squares.items():
-        noise = float(setup.sensor_sd[_channel(setup, sensor, c)]) ** 2 * count
+        noise = float(setup.sensor_sd[setup.channels.index(sensor) + c]) ** 2 * count
         logs.append(np.log((square + noise) / np.maximum(signal, noise)) / 2)
     score = np.exp(np.mean(logs, axis=0)) if logs else np.ones(len(_PREFIXES))
     return error, np.where(np.isfinite(score), score, np.inf)
-
-
-def _channel(setup: Setup, sensor: str, c: int) -> int:
-    sizes = [setup.system.sensors[setup.system.sensor_index(name)].size for name in setup.sensors]
-    return sum(sizes[: setup.sensors.index(sensor)]) + c
 
 
 def best(candidates: Sequence[Candidate]) -> int:
@@ -119,10 +115,14 @@ def told(candidates: Sequence[Candidate]) -> bool:
 
 
 def enough(setup: Setup, candidates: Sequence[Candidate]) -> bool:
-    """Whether lower densities need not be tried: the last two predict alike, or all that is left is noise."""
+    """Whether lower densities need not be tried: the last two predict alike, all that is left is noise, or the best is
+    long ago. Errors do not fall and rise in order, so that one worse density says nothing.
+    """
     found = candidates[best(candidates)].error
-    sd = {name: setup.sensor_sd[_channel(setup, name, 0)] for name in found}
+    sd = {name: setup.sensor_sd[setup.channels.index(name)] for name in found}
     if all(found[name] < _NOISE * sd[name] for name in found):
+        return True
+    if len(candidates) - 1 - best(candidates) >= _PATIENCE:
         return True
     scores = np.array([c.score for c in candidates[-2:]])
     return len(scores) == 2 and bool(np.all(np.abs(np.diff(scores, axis=0)) < _SAME * scores[-1]))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 import importlib.metadata
 import platform
@@ -14,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._interruption import stoppable
-from .._results import ESTIMATE_RESULTS
 from .._typing import AnyArray
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
@@ -23,6 +23,7 @@ from .bounds import at_bound
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
 from .estimate import Estimate, identified_scene
+from .judge import ending
 from .model import Study
 from .output import correlation, friction_curves, gauges, run_contents
 from .read import read_study
@@ -71,7 +72,8 @@ def identify(
 def _estimate(solver: Solver) -> Estimate:
     fit, setup, study = solver.fit, solver.setup, solver.study
     assert fit is not None
-    status, message = _status(solver, fit)
+    failed, tried = solver.failure, functools.partial(_restarts, solver)
+    status, message = ending(setup, fit, interrupted=solver.interrupted, failure=failed, restarts=tried)
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, jnp.asarray(setup.problem.z0))[0])
@@ -111,6 +113,7 @@ def _estimate(solver: Solver) -> Estimate:
         "friction_speed": setup.friction_speed[-1],
         "cost": float(fit.cost),
         "iterations": solver.iterations,
+        "restarts": {"drawn": solver.drawn, "followed": solver.followed},
         "parameters": parameters,
         "correlation": {"paths": list(shared.unknown_paths), "matrix": correlation(shared, fit)},
         "friction": friction_curves(setup, fit),
@@ -142,17 +145,13 @@ def _estimate(solver: Solver) -> Estimate:
     return Estimate(status, message, content, states, scene, pack_iterate(solver.stage, fit))
 
 
-def _status(solver: Solver, fit: Fit) -> tuple[str, str]:
-    result = fit.result
-    if solver.interrupted:
-        result = ESTIMATE_RESULTS.interrupted
-    elif result == ESTIMATE_RESULTS.successful and solver.failed:
-        result = ESTIMATE_RESULTS.local_minimum
-    for name in ("successful", "iteration_limit", "no_progress", "nonfinite", "interrupted", "local_minimum"):
-        if result == getattr(ESTIMATE_RESULTS, name):
-            label = {"successful": "converged"}.get(name, name)
-            return label, ESTIMATE_RESULTS[getattr(ESTIMATE_RESULTS, name)]
-    return "failed", ESTIMATE_RESULTS[result]
+def _restarts(solver: Solver) -> str:
+    """A sentence about other starts, where the first one has failed."""
+    if not solver.drawn:
+        return "No other starts were tried."
+    if not solver.followed:
+        return f"None of {solver.drawn} other starts promised more."
+    return f"Of {solver.drawn} other starts, {solver.followed} promised more and were followed to the end."
 
 
 def _coloured(solver: Solver) -> float | None:

@@ -95,8 +95,8 @@ class Estimator(Strict):
     sensor_noise: SensorNoise = Field(default_factory=SensorNoise, description="Sensor noise")
     friction_speed: Stages | None = Field(
         default=None,
-        description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]; when left out, 0.05, 0.01 "
-        "and 0.002 of the RMS rate of the slowest joint that moves",
+        description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]; when left out, 0.05, "
+        "0.01 and 0.002 of the RMS rate of the slowest joint that moves",
     )
     noise_scale: Stages = Field(default=(1.0,), description="Factors on the process noise, one per stage")
     max_iterations: Annotated[int, Field(strict=True, ge=1)] = Field(
@@ -104,7 +104,7 @@ class Estimator(Strict):
     )
     tolerance: Positive = Field(default=1.0e-6, description="Relative change of the cost at which to stop")
     restarts: Annotated[int, Field(strict=True, ge=0)] = Field(
-        default=0, description="Further starts when the cost says that the first one failed"
+        default=6, description="Other starts that are drawn when the first one failed"
     )
     check_half_step: Switch = Field(
         default=False, description="Whether to estimate again at half the time step and report the shift"

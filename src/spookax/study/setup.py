@@ -47,6 +47,11 @@ class Setup:
     density: float
     friction_speed: tuple[float, ...]  # of every stage [rad/s or m/s]
 
+    @property
+    def channels(self) -> list[str]:
+        """The sensor that each channel belongs to."""
+        return [s for s in self.sensors for _ in range(self.system.sensors[self.system.sensor_index(s)].size)]
+
     def unit_of(self, path: str) -> str:
         """The SI unit of a parameter. The gain of a torque motor is per unit of the input that the recordings have."""
         load, per_input, _ = (unit := unit_of(self.scene, path)).partition("/u")

@@ -23,10 +23,11 @@ from ..estimation.uncertainty import preparations
 from ..models.parameters import values_and_sd
 from . import density
 from .checkpoint import load_iterate
+from .judge import Attempt, failure
 from .model import Study
 from .setup import Setup, set_up
 
-_FAILED_COST = 2.0  # times half the number of readings: more than any noise explains
+_ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
 _SPREAD = np.log(3.0)  # of restarts, in z
 
@@ -52,9 +53,11 @@ class Solver:
         self.fit: Fit | None = None
         self.running: Estimator | ResidualEstimator | None = None
         self.stage = 0  # that the running estimator began with; afterwards that of the fit
-        self.failed = self.interrupted = False
+        self.interrupted = False
+        self.failure = ""  # why the fit counts as failed
+        self.drawn = self.followed = 0  # other starts, and those of them that went beyond their first stage
         self.half_step: dict[str, Any] | None = None
-        self.candidates: list[density.Candidate] = []  # densities that were tried
+        self.candidates: list[density.Candidate] = []  # densities that were tried, at present or for the fit
         self.chosen = 0  # of them
         self.widened: np.ndarray | None = None  # factors on the standard deviations of a linearisation
         how = study.estimator.process_noise.estimate
@@ -71,13 +74,10 @@ class Solver:
             self.stage, estimator.process, estimator.sensor, it = load_iterate(resume, self.setup)
             start = estimator.retrack(self.setup.stages[self.stage], it)
         try:
-            self.fit = self._solve(estimator, self.read, start)
-            self.failed = self._failed(estimator, self.fit)
-            self._restart()
-            if self.by_prediction and self.fit.result == ESTIMATE_RESULTS.successful:
-                self._choose_density()
+            first = self._attempt(estimator, self.read, start)
+            self._take(self._restarted(first, estimator.first_cost))
             self._widen()
-            if self.study.estimator.check_half_step and self.fit.result == ESTIMATE_RESULTS.successful:
+            if self.study.estimator.check_half_step and self.fit and self.fit.result == ESTIMATE_RESULTS.successful:
                 self._check_half_step()
         except KeyboardInterrupt:
             if self.stop.at_once:
@@ -86,8 +86,6 @@ class Solver:
             if self.fit is None:
                 self.fit = self._snapshot(estimator)
             else:  # in a restart, a check or among densities: what was found before stands
-                if self.phase == "density":
-                    self.fit = self.candidates[density.best(self.candidates)].fit
                 self.stage = len(self.setup.stages) - 1
 
     def _start(self, estimator: Estimator) -> Iterate:
@@ -136,32 +134,60 @@ class Solver:
     def _settings(self) -> Settings:
         s = self.study.estimator
         levels = {"process": bool(s.process_noise.estimate), "sensors": bool(s.sensor_noise.estimate)}
-        return Settings(s.max_iterations, s.tolerance, s.objective == "marginal", **levels)
+        settings = Settings(s.max_iterations, s.tolerance, s.objective == "marginal", **levels)
+        return _roughly(settings) if self.by_prediction else settings
 
     def _settings_of_all(self) -> Settings:
         """Of the fit of all readings, where the evidence's density predicts best."""
-        asked = self.study.estimator.sensor_noise.estimate
-        return dataclasses.replace(self._settings(), sensors=asked is not False, together=asked is None)
+        s, asked = self.study.estimator, self.study.estimator.sensor_noise.estimate
+        return dataclasses.replace(
+            self._settings(), tolerance=s.tolerance, sensors=asked is not False, together=asked is None
+        )
 
-    def _settings_of_chain(self) -> Settings:
+    def _settings_of_chain(self, rough: bool = False) -> Settings:
         """Of fits whose density is lower than the evidence's: what the model lacks is left to the sensors."""
-        return dataclasses.replace(self._settings_of_all(), process=False, silent=True)
+        settings = dataclasses.replace(self._settings_of_all(), process=False, silent=True)
+        return _roughly(settings) if rough else settings
 
-    def _choose_density(self) -> None:
-        """Fit with falling densities what is left, then all readings with the density that predicts the rest best."""
-        assert self.fit is not None
-        self.phase = "density"
-        self.candidates = [density.candidate(self.setup, self.left_out, self.fit)]
+    def _attempt(self, estimator: Estimator, setup: Setup, start: Iterate) -> Attempt:
+        """From a start to the end, with the densities that may follow, and what is wrong with the result."""
+        fit = self._solve(estimator, setup, start)
+        self.fit = self.fit or fit
+        candidates = self._densities(setup, fit) if self.by_prediction and _usable(fit) else []
+        chosen = density.best(candidates) if candidates else 0
+        return Attempt(fit, candidates, chosen, failure(setup, fit, candidates, self._first_cost(estimator)))
+
+    def _first_cost(self, estimator: Estimator) -> float | None:
+        """Before the process noise was made to explain it, where nothing else is known to."""
+        s = self.study.estimator
+        hidden = s.form == "simulator" and bool(s.process_noise.estimate) and not s.sensor_noise.estimate
+        return estimator.first_cost if hidden and not self.by_prediction else None
+
+    def _densities(self, setup: Setup, fit: Fit) -> list[density.Candidate]:
+        """Fits with falling densities of what is not left out, each judged by what is."""
+        phase, self.phase = self.phase, "density"
+        first, tried = not self.candidates, [density.candidate(self.setup, self.left_out, fit)]
+        if first:  # an interruption keeps the best so far
+            self.candidates = tried
         for factor in density.FALL:
-            if density.enough(self.setup, self.candidates):
+            if density.enough(self.setup, tried):
                 break
-            fit = self._warm(self.read, self.candidates[-1].fit, factor, self._settings_of_chain())
-            self.candidates.append(density.candidate(self.setup, self.left_out, fit))
-        self.chosen = density.best(self.candidates)
-        self.failed = not density.told(self.candidates)
-        self.phase, first = "all readings", self.chosen == 0
-        settings = self._settings_of_all() if first else self._settings_of_chain()
-        self.fit = self._warm(self.setup, self.candidates[self.chosen].fit, 1.0, settings)
+            fit = self._warm(setup, tried[-1].fit, factor, self._settings_of_chain(rough=True))
+            tried.append(density.candidate(self.setup, self.left_out, fit))
+            if first:
+                self.chosen = density.best(tried)
+                self.fit = tried[self.chosen].fit
+        self.phase = phase
+        return tried
+
+    def _take(self, found: Attempt) -> None:
+        """The result: all readings with the density that predicts best, where densities were tried."""
+        self.fit, self.candidates, self.chosen, self.failure = found
+        if found.candidates:
+            self.phase, best = "all readings", found.candidates[found.chosen].fit
+            settings = self._settings_of_all() if found.chosen == 0 else self._settings_of_chain()
+            self.fit = best
+            self.fit = self._warm(self.setup, best, 1.0, settings)
 
     def _widen(self) -> None:
         """Standard deviations as they are without innovations that are white (`estimation.robust`)."""
@@ -180,28 +206,28 @@ class Solver:
         start = estimator.retrack(stage, fit.iterate, before.linear(stage, fit.iterate))
         return estimator.run(start, [stage])
 
-    def _restart(self) -> None:
-        """Other starts, each parameter times or divided by up to three, if the first one has failed.
+    def _restarted(self, found: Attempt, cost: float | None) -> Attempt:
+        """Another start, each parameter times or divided by up to three, if the first one has failed; `cost`: of its
+        first stage.
 
-        The first stage of all of them as a batch; then the most promising to the end, until one has not failed.
+        The first stage of all of them as a batch; then those that explain more than the first start did at that point,
+        the most promising first, until one has not failed.
         """
-        assert self.fit is not None
         count, p = self.study.estimator.restarts, self.read.problem
-        if not (count and self.failed):
-            return
-        draws = np.random.default_rng(0).uniform(-_SPREAD, _SPREAD, (count, p.z0.size))
-        starts = [np.clip(p.z0 + draw, p.lower, p.upper) for draw in draws]
+        if not (count and found.failure):
+            return found
+        starts, self.drawn = _other_starts(self.read, count), count
         setups = [dataclasses.replace(self.read, problem=dataclasses.replace(p, z0=z0)) for z0 in starts]
         begun = concurrently([functools.partial(self._begin, k, setup) for k, setup in enumerate(setups)])
+        limit = np.inf if cost is None or not np.isfinite(cost) else cost
         for k in sorted(range(count), key=lambda k: begun[k][1]):
-            if not self.failed:
-                return
-            self.phase, self.stage = f"restart {k + 1}", 0
-            estimator = self._estimator(setups[k])
-            again = self._solve(estimator, setups[k], begun[k][0])
-            failed = self._failed(estimator, again)
-            if (failed, _surprise(again, setups[k])) < (self.failed, _surprise(self.fit, setups[k])):
-                self.fit, self.failed = again, failed
+            if not (found.failure and begun[k][1] < limit):
+                break
+            self.phase, self.stage, self.followed = f"restart {k + 1}", 0, self.followed + 1
+            again = self._attempt(self._estimator(setups[k]), setups[k], begun[k][0])
+            if (bool(again.failure), _surprise(again, setups[k])) < (True, _surprise(found, self.read)):
+                found = again
+        return found
 
     def _begin(self, k: int, setup: Setup) -> tuple[Iterate, float]:
         """The iterate and the cost that the first stage of a start ends with (infinite where it ends nowhere)."""
@@ -211,15 +237,6 @@ class Solver:
         line = estimator.history[-1]
         self._say(dataclasses.replace(line, cost=cost), f"start {k + 1}")
         return iterate, cost if np.isfinite(cost) else np.inf
-
-    def _failed(self, estimator: Estimator, fit: Fit) -> bool:
-        """Whether the cost, of the result or before the process noise was made to explain it, is more than noise is."""
-        s = self.study.estimator
-        readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in self.read.problem.samples)
-        hidden = s.form == "simulator" and bool(s.process_noise.estimate) and not s.sensor_noise.estimate
-        first = estimator.first_cost if hidden and estimator.first_cost is not None else fit.cost
-        worst = max(fit.cost, first)
-        return not np.isfinite(worst) or worst > _FAILED_COST * readings / 2
 
     def _residual_form(self, estimator: Estimator, setup: Setup, it: Iterate, stages: Sequence[Stage]) -> Fit:
         """All stages in the residual form; noise levels from the sweeps, in turn with it."""
@@ -268,8 +285,29 @@ class Solver:
         self.stop.check()
 
 
-def _surprise(fit: Fit, setup: Setup) -> float:
-    """-log evidence of a fit, up to constants: what fits at different noise levels are compared by."""
+def _roughly(settings: Settings) -> Settings:
+    return dataclasses.replace(settings, tolerance=max(settings.tolerance, _ROUGHLY))
+
+
+def _other_starts(setup: Setup, count: int) -> list[np.ndarray]:
+    """z of starts with each parameter times or divided by up to three; those that start at zero within their scale."""
+    p = setup.problem
+    linear = np.array([f.transform == "identity" for f in setup.model.shared.free for _ in range(f.size)], dtype=bool)
+    draws = np.random.default_rng(0).uniform(-_SPREAD, _SPREAD, (count, p.z0.size))
+    there = np.where(linear & (p.z0 != 0), p.z0 * np.exp(draws), p.z0 + draws)
+    return [np.clip(z, p.lower, p.upper) for z in there]
+
+
+def _usable(fit: Fit) -> bool:
+    """Whether other densities may go on from a fit."""
+    return not (fit.result == ESTIMATE_RESULTS.nonfinite or fit.result == ESTIMATE_RESULTS.stuck_at_start)
+
+
+def _surprise(found: Attempt, setup: Setup) -> float:
+    """What attempts are compared by: how they predict, where that was tried; else -log evidence, up to constants."""
+    if found.candidates:
+        return float(np.exp(np.mean(np.log(found.candidates[found.chosen].score))))
+    fit = found.fit
     seen = sum((np.asarray(s.seen) > 0).sum(axis=(0, 1)) for s in setup.problem.samples)
     value = fit.cost + fit.log_det / 2 + float(seen @ np.log(np.asarray(fit.noise.sensor)))
     return value if np.isfinite(value) else np.inf
