@@ -1,6 +1,8 @@
 """Public recordings under the defaults, beside the evidence's process noise and next to none: which predicts best?"""
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from spookax.study import Study
 from spookax.study.check import sensor_dimensions
 from spookax.study.predict import predict_open_loop
 
+from . import trust_driven as driven
 from .measure import Row, row
 from .trust_sets import FOLDER, SETS, Set
 
@@ -27,12 +30,14 @@ RULES: dict[str, dict[str, Any] | None] = {
 
 def run(name: str | None = None) -> list[Row]:
     """Of every set, or one: errors of the predictions, what the estimate says of itself, and its time."""
+    if name == "servo":
+        return driven.servo()
     rows: list[Row] = []
     for chosen in [name] if name else SETS:
         data = SETS[chosen]()
         for rule, estimator in RULES.items():
             rows += _one(chosen, rule, data, estimator)
-    return rows
+    return rows if name else rows + driven.servo()
 
 
 def _study(name: str, data: Set, recordings: list[dict[str, Any]], estimator: dict[str, Any] | None) -> Study:
@@ -59,6 +64,8 @@ def _one(name: str, rule: str, data: Set, estimator: dict[str, Any] | None) -> l
         unit = {"angle": "rad", "length": "m"}.get(sensor_dimensions(scene)[sensor][0], "")
         rows.append(row(case, f"{sensor}: mean error of {len(values)} predictions", float(np.mean(values)), unit))
         rows.append(row(case, f"{sensor}: median", float(np.median(values)), unit))
+    if name == "dfki_double":
+        rows += driven.double(Path(os.environ["SPOOKAX_DATA"]), estimate)
     for line in rows:
         print(line, flush=True)
     for reason in trust["reasons"]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
+from . import trust_driven as driven
 from .measure import OUT, ROOT
 
 FOLDER = OUT / "trust"
@@ -160,6 +161,25 @@ def emps() -> Set:
     return Set(scene, content["parameters"], recordings, recordings)
 
 
+def dfki_double() -> Set:
+    """Two motors: four records with sines, stick-slip and a swing-up; two others predicted."""
+    recordings = [driven.double_recordings(names) for names in (driven.FITTED, driven.LEFT_OUT)]
+    return Set(_written("dfki_double", driven.double_scene()), driven.DOUBLE_PARAMETERS, *recordings)
+
+
+def furuta_odrive() -> Set:
+    """A rotary pendulum with cogging: four records, the fifth predicted."""
+    scene, content = _shipped("studies/furuta_odrive.yaml")
+    other = [r for r in content["recordings"] if "sin_4V" in r["dataset"]]
+    return Set(scene, content["parameters"], [r for r in content["recordings"] if r not in other], other)
+
+
+def furuta_ringdown() -> Set:
+    """Its pendulum alone, swinging to rest: the record is predicted from its start."""
+    scene, content = _shipped("studies/furuta_ringdown.yaml")
+    return Set(scene, content["parameters"], content["recordings"], content["recordings"])
+
+
 def demo() -> Set:
     """The demo's recording; its test recording predicted."""
     scene, content = _shipped("demo/furuta_study.yaml")
@@ -175,6 +195,9 @@ SETS: dict[str, Callable[[], Set]] = {
     "triple": triple,
     "ibm": ibm,
     "dfki_simple": dfki_simple,
+    "dfki_double": dfki_double,
+    "furuta_odrive": furuta_odrive,
+    "furuta_ringdown": furuta_ringdown,
     "emps": emps,
     "demo": demo,
 }

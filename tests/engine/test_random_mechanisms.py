@@ -1,4 +1,4 @@
-"""500 random mechanisms: twenty random trees of joints of every type, half of them with a loop, each with 25 sets of
+"""300 random mechanisms: twelve random trees of joints of every type, half of them with a loop, each with 25 sets of
 random numbers.
 
 All float freely without gravity, with dry and viscous friction, springs, stops and rotors: momentum is kept, energy
@@ -19,7 +19,7 @@ from spookax.scene.parts import Joint
 from spookax.stepping import rollout, state_from_joints
 from spookax.system import build
 
-TOPOLOGIES, SETS = 20, 25
+TOPOLOGIES, SETS = 12, 25
 CLOSING = ("ball", "hinge", "universal", "inline", "distance", "cylindrical")
 STEPS, H = 200, 0.002
 

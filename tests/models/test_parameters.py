@@ -65,3 +65,24 @@ def test_ties_are_differentiated_in_both_modes(tied):
     forward, reverse = jax.jacfwd(tied.values)(z), jax.jacrev(tied.values)(z)
     np.testing.assert_allclose(forward, reverse, rtol=1e-14)
     np.testing.assert_allclose(forward[2], [-1.1, 0.0], rtol=1e-14)
+
+
+def test_what_may_be_zero_is_linear_below_its_start_and_exponential_above():
+    system, _ = sx.build(Scene.model_validate(SCENE))
+    start = 0.3
+    shared = ParameterMap(system, (Free("joints.a.friction.viscous", start, transform="sinh", lower=0.0),))
+    z = shared.start()
+    np.testing.assert_allclose(shared.values(z), start)
+    lower, upper = shared.bounds()
+    np.testing.assert_allclose(shared.values(lower), 1e-6 * start)
+    assert np.all(np.isinf(upper))
+    slope = jax.vmap(jax.grad(lambda z: shared.values(z[None])[0] / start))(jnp.array([lower[0], 0.01, 0.1, 8.0]))
+    np.testing.assert_allclose(slope[:3], 1.0, atol=6e-3)  # down to the end, where a logarithm has none left
+    np.testing.assert_allclose(slope[3] * start, shared.values(jnp.array([8.0])), rtol=1e-6)
+    # a prior's and a factor's steps are those of the logarithm
+    step = 1e-6
+    change = np.log(shared.values(z + step) / shared.values(z))
+    np.testing.assert_allclose(step / change, shared.relative_steps(z), rtol=1e-5)
+    np.testing.assert_allclose(shared.prior_units() * shared.relative_steps(z), 1.0)
+    with pytest.raises(ValueError, match=r"starts above zero and is not negative, got -0\.1"):
+        shared.encode([-0.1])

@@ -369,7 +369,8 @@ def test_what_no_start_explains_is_no_convergence(tmp_path, rng):
     path = study(tmp_path, pendulum(), [entry("run.csv")], restarts=1)
     found = sx.identify(path, report=lines.append)
     assert found.status == "local_minimum"
-    assert "restarts" in found.message
+    assert "times what the noise of the sensors explains" in found.message
+    assert "1 other start" in found.message
     assert {line.phase for line in lines} == {"stages", "start 1", "restart 1"}
     assert sx.identify(path, resume=found.save(tmp_path / "estimate")).status == "local_minimum"
 

@@ -150,7 +150,7 @@ def test_a_study_is_read(folder):
         "bodies.arm.mass": "log",
         "bodies.arm.inertia.zz": "log",
         "bodies.rod.inertia": "inertia",
-        "joints.shoulder.friction.viscous": "log",
+        "joints.shoulder.friction.viscous": "sinh",
         "motors.drive.gain": "box",
         "tilt.x": "identity",
     }
@@ -173,7 +173,7 @@ def test_defaults_are_those_of_the_documented_format():
         "noise_scale": (1.0,),
         "max_iterations": 60,
         "tolerance": 1e-6,
-        "restarts": 0,
+        "restarts": 6,
         "check_half_step": False,
     }
 
@@ -428,7 +428,7 @@ def test_noise_that_the_form_cannot_use_is_refused(folder, estimator, expected):
         (("parameters", "tilt.x", "lower"), 0.0,
          r"parameters\.tilt\.x: the start must lie inside the bounds \(0, inf\)"),
         (("parameters", "joints.elbow.friction.coulomb"), {},
-         r"the start must be > 0 for the transform log, got 0"),
+         r"the start must be > 0 for the transform sinh, got 0"),
     ],
     ids=str,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 | transform | value(z) | for |
 |---|---|---|
 | log | start-signed exp(z) | positive quantities |
+| sinh | start sinh(z), z > 0 | quantities that may be zero: linear below their start, exponential above it |
 | identity | scale z | offsets, angles, biases |
 | box | lower + (upper - lower) / (1 + exp(-z)) | quantities with two hard ends |
 | network | z | weights of learned friction, all of one network |
@@ -20,6 +21,7 @@ from .._typing import AnyArray, Array, Float
 from ..scene.expression import Expression
 from ..system import Params, System, locate
 
+_NOTHING = 1e-6  # of the start of a `sinh` parameter: where it ends, small but with a sign
 INERTIA_NAMES = ("xx", "yy", "zz", "xy", "xz", "yz")
 
 
@@ -34,7 +36,9 @@ class Free:
     lower: float = -np.inf
     upper: float = np.inf
     transform: str = "log"
-    prior_sd: float | None = None  # in units of z: relative for `log`, the parameter's own unit for `identity`
+    prior_sd: float | None = (
+        None  # in units of z: relative for `log` and `sinh`, the parameter's own unit for `identity`
+    )
 
     @property
     def size(self) -> int:
@@ -107,6 +111,10 @@ class ParameterMap:
                 if v * float(f.start) <= 0:  # type: ignore[arg-type]
                     raise ValueError(f"{f.path}: a log parameter keeps the sign of its start and is not zero, got {v}")
                 z.append(float(np.log(abs(v))))
+            elif f.transform == "sinh":
+                if not v >= 0 < float(f.start):  # type: ignore[arg-type]
+                    raise ValueError(f"{f.path}: a sinh parameter starts above zero and is not negative, got {v}")
+                z.append(float(np.arcsinh(v / self._scale(f))))
             elif f.transform == "box":
                 t = (v - f.lower) / (f.upper - f.lower)
                 z.append(float(np.log(t / (1 - t))))
@@ -127,6 +135,9 @@ class ParameterMap:
                 elif ends:
                     lower[i] = np.log(-f.upper) if f.upper < 0 else -np.inf
                     upper[i] = np.log(-f.lower) if np.isfinite(f.lower) else np.inf
+            elif f.transform == "sinh":
+                ends = np.array([f.lower, f.upper]) / self._scale(f)
+                lower[i], upper[i] = np.arcsinh(np.maximum(ends, _NOTHING))
             elif f.transform == "identity":
                 lower[i], upper[i] = f.lower / self._scale(f), f.upper / self._scale(f)
             i += f.size
@@ -139,9 +150,20 @@ class ParameterMap:
 
     def prior_units(self) -> np.ndarray:
         """What one step of every z is in the units of a `prior_sd`."""
+        # a step of `sinh` is one of the logarithm times sqrt(2) where it starts
+        unit = {"sinh": np.sqrt(2.0)}
         return np.array(
-            [self._scale(f) if f.transform == "identity" else 1.0 for f in self.free for _ in range(f.size)]
+            [
+                self._scale(f) if f.transform == "identity" else unit.get(f.transform, 1.0)
+                for f in self.free
+                for _ in range(f.size)
+            ]
         )
+
+    def relative_steps(self, z: AnyArray) -> np.ndarray:
+        """What a step of the logarithm of a value is in each z; one for what has no logarithm."""
+        curved = np.array([f.transform == "sinh" for f in self.free for _ in range(f.size)], dtype=bool)
+        return np.where(curved, np.tanh(z), 1.0)
 
     def values(self, z: Float[Array, " p"]) -> Float[Array, " values"]:
         """Natural values (SI) of z, in the order of `paths`."""
@@ -154,6 +176,8 @@ class ParameterMap:
                 out.append(z[i : i + f.size])
             elif f.transform == "log":
                 out.append(jnp.sign(jnp.asarray(f.start)) * jnp.exp(z[i : i + 1]))
+            elif f.transform == "sinh":
+                out.append(self._scale(f) * jnp.sinh(z[i : i + 1]))
             elif f.transform == "box":
                 out.append(f.lower + (f.upper - f.lower) * jax.nn.sigmoid(z[i : i + 1]))
             else:

@@ -18,7 +18,11 @@ STATUS = {
     "interrupted": ("fair", "The identification was interrupted before it converged"),
     "iteration_limit": ("fair", "The identification reached its limit of iterations before it converged"),
     "local_minimum": ("fair", "The identification converged, but does not explain the recordings"),
-    "no_progress": ("bad", "The identification failed: no step lowered the cost"),
+    "no_information": ("fair", "The identification converged, but the recordings do not tell all parameters"),
+    "unphysical": ("fair", "The identification converged to numbers that no body has"),
+    "no_progress": ("bad", "The identification failed: it did not reach a minimum"),
+    "stuck_at_start": ("bad", "The identification failed: no step from the start lowered the cost"),
+    "step_failed": ("bad", "The identification failed: the simulator did not solve all steps"),
     "nonfinite": ("bad", "The identification failed: the simulation diverged"),
     "failed": ("bad", "The identification failed"),
 }

@@ -149,9 +149,11 @@ def _restarts(solver: Solver) -> str:
     """A sentence about other starts, where the first one has failed."""
     if not solver.drawn:
         return "No other starts were tried."
+    tried = f"{solver.drawn} other start{'s' * (solver.drawn > 1)} tried"
     if not solver.followed:
-        return f"None of {solver.drawn} other starts promised more."
-    return f"Of {solver.drawn} other starts, {solver.followed} promised more and were followed to the end."
+        return f"{tried}, none of which promised more."
+    were = "were" if solver.followed > 1 else "was"
+    return f"{tried}, {solver.followed} of which promised more and {were} followed to the end."
 
 
 def _coloured(solver: Solver) -> float | None:

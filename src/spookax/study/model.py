@@ -31,13 +31,13 @@ class ParameterSpec(Strict):
     lower: Number | None = Field(default=None, description="Lower bound")
     upper: Number | None = Field(default=None, description="Upper bound")
     transform: Transform = Field(
-        description="log, identity, box (between both bounds), inertia (all six numbers, a possible body) or network "
-        "(all weights of learned friction); when left out, inertia and network for these, log for what cannot be "
-        "negative, else identity",
+        description="log, sinh (may be zero), identity, box (between both bounds), inertia (six numbers, a possible "
+        "body) or network (all weights of learned friction); when left out, inertia and network for these, log for "
+        "what is positive, sinh for what may be zero as well, else identity",
     )
     prior_sd: Positive | None = Field(
         default=None,
-        description="Prior standard deviation about `start`, in transformed units (log: relative)",
+        description="Prior standard deviation about `start`, in transformed units (log, sinh: relative)",
     )
 
 

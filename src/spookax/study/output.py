@@ -226,11 +226,12 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
     weights = [f.transform == "network" for f in shared.free for _ in range(f.size)]
     names = [p for f in shared.free for p in [f.path] * f.size]
     # gains take part in a common factor whatever their transform: a step of `identity` is relative to the start
-    log_like = [f.transform == "log" or f.path.endswith(".gain") for f in shared.free for _ in range(f.size)]
+    log_like = [f.transform in ("log", "sinh") or f.path.endswith(".gain") for f in shared.free for _ in range(f.size)]
     if not names or not np.all(np.isfinite(fit.information)):
         return []
     # what is at a bound is held there, and has an interval that says so
     inside = np.flatnonzero(fit.reach == 0)
+    relative = shared.relative_steps(np.asarray(fit.iterate.z))[inside]
     weights, names = [weights[i] for i in inside], [names[i] for i in inside]
     log_like = [log_like[i] for i in inside]
     value, vector = np.linalg.eigh(fit.information[np.ix_(inside, inside)])
@@ -244,13 +245,18 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
         paths = list(dict.fromkeys(names[i] for i in part))
         if len(paths) == 1:
             text = f"The recordings do not determine {paths[0]}: fix it, give it a prior, or excite it."
-        elif all(log_like[i] for i in part) and np.ptp(np.abs(direction[part])) < 0.3 * np.max(np.abs(direction)):
+        elif all(log_like[i] for i in part) and _alike(direction[part] / relative[part]):
             cure = "Fix one of them (a weighed mass, a data-sheet constant)."
             text = f"Known only up to a common factor: {', '.join(paths)}. {cure}"
         else:
             text = f"Only a combination is determined of {', '.join(paths)}: fix one of them or give it a prior."
         found.append({"paths": paths, "message": text})
     return found
+
+
+def _alike(factors: np.ndarray) -> bool:
+    """Whether all change by the same factor, or its inverse."""
+    return bool(np.ptp(np.abs(factors)) < 0.3 * np.max(np.abs(factors)))
 
 
 @compiled

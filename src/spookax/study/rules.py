@@ -17,16 +17,21 @@ from spookax.scene.expression import CURE, Expression, ExpressionError, in_order
 from spookax.scene.fields import is_number
 from spookax.scene.located import dotted
 
-Transform = Literal["log", "identity", "box", "inertia", "network"]
+Transform = Literal["log", "sinh", "identity", "box", "inertia", "network"]
 Rule = Literal["extended", "unscented", "ensemble"]
 
 DATASET_FILE = re.compile(r"[^/]+/[^/]+")
 """A file of a public data set: NAME/FILE."""
 
-_NEVER_NEGATIVE = re.compile(
+_JOINT = r"joints\.[^.]+\.(axes\.[^.]+\.)?"
+_POSITIVE = re.compile(
     r"bodies\.[^.]+\.(mass|inertia\.(xx|yy|zz))"
-    r"|joints\.[^.]+\.(axes\.[^.]+\.)?(friction\.(viscous|drag|coulomb|bearing|stribeck\.(excess|speed)|learned\.(speed|force)|elements\.\d+\.(stiffness|reach))|spring\.stiffness|armature|length|radius)"
-    r"|motors\.[^.]+\.(back_emf|stiffness|damping|max_force)"
+    rf"|{_JOINT}(friction\.(stribeck\.speed|learned\.(speed|force)|elements\.\d+\.(stiffness|reach))|spring\.stiffness|length|radius)"
+    r"|motors\.[^.]+\.(stiffness|max_force)"
+)
+_MAYBE_ZERO = re.compile(
+    rf"{_JOINT}(friction\.(viscous|drag|coulomb|bearing|stribeck\.excess)|armature)"
+    r"|motors\.[^.]+\.(back_emf|damping)"
 )
 _WHOLES: dict[str, Transform] = {
     r"bodies\.[^.]+\.inertia": "inertia",
@@ -40,12 +45,14 @@ def _of_whole(path: str) -> Transform | None:
 
 
 def default_transform(path: str) -> Transform:
-    """`inertia` for a whole inertia, `network` for all weights of a network, `log` for what cannot be negative,
-    `identity` for the rest.
+    """`inertia` for a whole inertia, `network` for all weights of a network, `log` for what is positive, `sinh` for
+    what may be zero, `identity` for the rest.
     """
     if whole := _of_whole(path):
         return whole
-    return "log" if _NEVER_NEGATIVE.fullmatch(path) else "identity"
+    if _MAYBE_ZERO.fullmatch(path):
+        return "sinh"
+    return "log" if _POSITIVE.fullmatch(path) else "identity"
 
 
 def default_name(recording: Mapping[str, Any]) -> str | None:
@@ -93,8 +100,8 @@ def start_findings(spec: Mapping[str, Any], value: float, loc: Loc) -> Iterator[
 
     `spec` is an entry of `parameters` with its transform filled in.
     """
-    if spec["transform"] == "log" and value <= 0:
-        message = f"the start must be > 0 for the transform log, got {value:g}"
+    if spec["transform"] in ("log", "sinh") and value <= 0:
+        message = f"the start must be > 0 for the transform {spec['transform']}, got {value:g}"
         yield Finding(loc, value, message, "Write a positive `start`, or `transform: identity`.")
         return
     lower, upper = _number(spec, "lower", float("-inf")), _number(spec, "upper", float("inf"))
@@ -214,7 +221,7 @@ def _parameter(path: str, spec: Mapping[str, Any]) -> Iterator[Finding]:
     elif transform in _WHOLES.values() and not whole:
         places = {"inertia": "bodies.NAME.inertia", "network": "joints.NAME.friction.learned.weights"}
         message = f"the transform {transform} is for {places[str(transform)]}"
-        yield Finding(("transform",), transform, message, "Use log, identity or box.")
+        yield Finding(("transform",), transform, message, "Use log, sinh, identity or box.")
     if whole:
         for key in ("start", "lower", "upper"):
             if spec.get(key) is not None:
@@ -224,8 +231,8 @@ def _parameter(path: str, spec: Mapping[str, Any]) -> Iterator[Finding]:
     lower, upper = _number(spec, "lower", float("-inf")), _number(spec, "upper", float("inf"))
     if transform == "box" and (spec.get("lower") is None or spec.get("upper") is None):
         yield Finding(("transform",), "box", "box needs `lower` and `upper`", "Add both, or use identity.")
-    if transform == "log" and _is_number(spec.get("lower")) and lower < 0:
-        message = f"must be >= 0 for the transform log, got {lower:g}"
+    if transform in ("log", "sinh") and _is_number(spec.get("lower")) and lower < 0:
+        message = f"must be >= 0 for the transform {transform}, got {lower:g}"
         yield Finding(("lower",), lower, message, "Write 0, or `transform: identity`.")
     if lower >= upper:
         message = f"must be > lower {lower:g}, got {upper:g}"

@@ -25,7 +25,7 @@ from .recording import Recording
 _FRICTION_SPEEDS = (0.05, 0.01, 0.002)  # of the stages, in RMS rates of the slowest joint that moves
 _AT_REST = 0.05  # of the fastest joint's RMS rate: below it a joint rests
 _USUAL_RATE = 2.0  # where no joint is read [rad/s or m/s]
-_LEAST_SD = 0.01  # of a sensor's `sd`
+_LEAST_SD = 0.1  # of a sensor's `sd`
 _ROUNDING = 1e-12  # difference of two readings that are equal
 WEIGHTS_SD = 1.0  # prior of a network's weights where the study gives none: about the size of drawn ones
 
@@ -202,7 +202,7 @@ def _friction_speeds(system: System, sensors: tuple[str, ...], recordings: list[
 
 
 def _least_sd(recordings: list[Recording], sensors: tuple[str, ...], sd: np.ndarray) -> np.ndarray:
-    """What the noise of every channel is at least: rounding to the steps of its readings; a hundredth of its `sd`."""
+    """What the noise of every channel is at least: rounding to the steps of its readings; a tenth of its `sd`."""
     least, column = _LEAST_SD * sd, 0
     for name in sensors:
         readings = np.concatenate([r.sensors[name] for r in recordings])
