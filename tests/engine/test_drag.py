@@ -102,7 +102,7 @@ def test_derivatives():
 
 
 def test_only_axes_that_need_it_have_it():
-    """Given in the scene, or unknown in a study; its path is there then, searched as a logarithm."""
+    """Given in the scene, or unknown in a study; its path is there then, searched as what may be zero."""
     scene = {
         "spookax": 1,
         "bodies": {"a": {"mass": 1.0, "inertia": (0.1, 0.1, 0.1)}, "b": {"mass": 1.0, "inertia": (0.1, 0.1, 0.1)}},
@@ -117,4 +117,4 @@ def test_only_axes_that_need_it_have_it():
         assert [path for path in paths(system) if path.endswith("drag")] == ["joints.neck.friction.drag", *unknown]
         assert [axis.drags for axis in system.axes] == [True] * 3 + [False, bool(unknown)]
     np.testing.assert_array_equal(locate(system, "joints.neck.friction.drag").set(params, 0.5).drag[:3], 0.5)
-    assert default_transform(slide) == default_transform("joints.neck.friction.drag") == "log"
+    assert default_transform(slide) == default_transform("joints.neck.friction.drag") == "sinh"
