@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 import spookax as sx
+from spookax.cli.check import check_study
 from spookax.cli.progress import result_text
 from spookax.models import BodyState
 from spookax.scene import Scene, get_number
@@ -139,6 +140,24 @@ def test_what_is_tied_is_in_the_estimate_and_its_scene(tmp_path):
 
 
 @pytest.mark.slow
+def test_moments_without_effect_make_way(tmp_path, whole):
+    """The bob turns about x only; no body has the moments of the file and the one that is found."""
+    path = one_swing(tmp_path)
+    flat = pendulum(bodies={"bob": {"mass": 1.0, "com": [0, 0, -0.3], "inertia": [0.004, 0.003, 0.003]}})
+    (tmp_path / "scene.yaml").write_text(yaml.safe_dump(flat))
+    (doubt,) = check_study(path).doubts
+    assert "parameters.bodies.bob.inertia.xx: yy and zz of body 'bob' have no effect on its motion" in str(doubt)
+    found = sx.identify(path)
+    assert found.status == "converged"
+    np.testing.assert_allclose(numbers(found), numbers(whole), rtol=1e-6)
+    assert "other numbers for bodies.bob.inertia.yy, bodies.bob.inertia.zz" in found.message
+    assert found.scene is not None
+    value = found.value(INERTIA)
+    assert [get_number(found.scene, f"bodies.bob.inertia.{part}") for part in ("xx", "yy", "zz")] == pytest.approx(
+        [value, value / 2, value / 2]
+    )
+
+
 def test_recordings_with_their_own_offsets(tmp_path, rng):
     offsets = {"first": 0.02, "second": -0.05}
     for (name, offset), start in zip(offsets.items(), SWING, strict=True):

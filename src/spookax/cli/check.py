@@ -6,6 +6,7 @@ from pathlib import Path
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene
 from ..scene.located import load_located
 from ..scene.read import is_study
+from ..study.bodies import idle_doubts
 from ..study.check import check_against_scene, sensor_dimensions
 from ..study.doubts import recording_doubts, step_doubts
 from ..study.read import read_study
@@ -113,6 +114,7 @@ def check_study(path: Path) -> Checked:
         step, located, where = scene.step, load_located(study.scene_path), ("step",)
     # what turns far in too long a step has no cause of its own
     doubts = list(step_doubts(step, located, where)) or list(recording_doubts(study, scene, step, recordings))
+    doubts += idle_doubts(study, scene)
     samples = sum(recording.time.size for recording in recordings)
     runs, unknown = _count(len(recordings), "recording"), _count(len(study.parameters), "unknown parameter")
     summary = f"{path}: study of scene '{scene.name}', {unknown}, {runs} with {samples} samples"

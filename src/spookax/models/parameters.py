@@ -8,6 +8,7 @@
 | box | lower + (upper - lower) / (1 + exp(-z)) | quantities with two hard ends |
 | network | z | weights of learned friction, all of one network |
 | inertia | J = tr(S) 1 - S, S = L L^T, z = (log diag L, rest of L) | six numbers of one body, physically consistent |
+| moments | see `moments` | two or three principal moments of one body, physically consistent |
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float
 from ..scene.expression import Expression
 from ..system import Params, System, locate
+from . import moments
 
 _NOTHING = 1e-6  # of the start of a `sinh` parameter: where it ends, small but with a sign
 INERTIA_NAMES = ("xx", "yy", "zz", "xy", "xz", "yz")
@@ -27,8 +29,9 @@ INERTIA_NAMES = ("xx", "yy", "zz", "xy", "xz", "yz")
 
 @dataclasses.dataclass(frozen=True)
 class Free:
-    """One unknown: `path` as in the scene; of several numbers with transform `inertia` (`bodies.NAME.inertia`) or
-    `network` (`joints.NAME.friction.learned.weights`).
+    """One unknown: `path` as in the scene; of several numbers with transform `inertia` (`bodies.NAME.inertia`),
+    `network` (`joints.NAME.friction.learned.weights`) or `moments` (`parts` of `bodies.NAME.inertia`, among xx, yy and
+    zz; its start is all three).
     """
 
     path: str
@@ -36,20 +39,19 @@ class Free:
     lower: float = -np.inf
     upper: float = np.inf
     transform: str = "log"
-    prior_sd: float | None = (
-        None  # in units of z: relative for `log` and `sinh`, the parameter's own unit for `identity`
-    )
+    prior_sd: float | None = None  # in units of z: relative for `log` and `sinh`, the parameter's own for `identity`
+    parts: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
-        return len(self.start) if isinstance(self.start, tuple) else 1
+        return len(self.parts or self.start) if isinstance(self.start, tuple) else 1
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Of every number."""
         if not isinstance(self.start, tuple):
             return (self.path,)
-        names = INERTIA_NAMES if self.transform == "inertia" else range(self.size)
+        names = self.parts or (INERTIA_NAMES if self.transform == "inertia" else range(self.size))
         return tuple(f"{self.path}.{name}" for name in names)
 
 
@@ -97,7 +99,7 @@ class ParameterMap:
         return self.encode([f.start for f in self.free])
 
     def encode(self, values: list) -> np.ndarray:
-        """z of natural values, one entry (or six numbers) per unknown."""
+        """z of natural values, one entry (six numbers of an inertia, three of moments) per unknown."""
         z: list[float] = []
         for f, value in zip(self.free, values, strict=True):
             if f.transform == "inertia":
@@ -105,6 +107,9 @@ class ParameterMap:
                 continue
             if f.transform == "network":
                 z += [float(weight) for weight in value]
+                continue
+            if f.transform == "moments":
+                z += moments.encode(f.parts, f.start, value)  # type: ignore[arg-type]
                 continue
             v = float(value)
             if f.transform == "log":
@@ -138,6 +143,8 @@ class ParameterMap:
             elif f.transform == "sinh":
                 ends = np.array([f.lower, f.upper]) / self._scale(f)
                 lower[i], upper[i] = np.arcsinh(np.maximum(ends, _NOTHING))
+            elif f.transform == "moments":
+                lower[i : i + f.size], upper[i : i + f.size] = moments.bounds(f.parts)
             elif f.transform == "identity":
                 lower[i], upper[i] = f.lower / self._scale(f), f.upper / self._scale(f)
             i += f.size
@@ -174,6 +181,8 @@ class ParameterMap:
                 out.append(_z_to_inertia(z[i : i + 6]))
             elif f.transform == "network":
                 out.append(z[i : i + f.size])
+            elif f.transform == "moments":
+                out.append(moments.values(f.parts, f.start, z[i : i + f.size]))  # type: ignore[arg-type]
             elif f.transform == "log":
                 out.append(jnp.sign(jnp.asarray(f.start)) * jnp.exp(z[i : i + 1]))
             elif f.transform == "sinh":

@@ -11,6 +11,7 @@ from spookax.scene.parts import BodyPose, JointPosition, PointPosition
 from spookax.scene.paths import numeric_paths, wholes, with_numbers
 from spookax.scene.read import SceneError
 from spookax.study import units as u
+from spookax.study.bodies import make_way
 from spookax.study.model import RecordingSpec, Study
 from spookax.study.read import StudyError
 from spookax.study.rules import start_findings
@@ -106,7 +107,7 @@ def _parameter_findings(study: Study, scene: Scene) -> Iterator[Finding]:
 
 
 def _tie_findings(study: Study, scene: Scene) -> Iterator[Finding]:
-    """Paths that the scene lacks, and numbers that are no possible scene at the start."""
+    """Paths that the scene lacks, and numbers that with the starts are no possible scene."""
     values = numeric_paths(scene)
     ties = {path: Expression(text) for path, text in study.ties.items()}
     missing = False
@@ -117,7 +118,7 @@ def _tie_findings(study: Study, scene: Scene) -> Iterator[Finding]:
                 found = _no_such_number(("ties", path), named, values)
                 yield Finding(found.loc, named, f"the scene has no number '{named}'", found.cure)
     starts = {p: spec.start for p, spec in study.parameters.items() if p in values and spec.start is not None}
-    if missing or not ties:
+    if missing or not (ties or starts):
         return
     unknown = {p for p in values if p in study.parameters or p.rpartition(".")[0] in study.parameters}
     for path in in_order(ties):
@@ -127,17 +128,18 @@ def _tie_findings(study: Study, scene: Scene) -> Iterator[Finding]:
         message = f"nothing in the expression '{ties[path].text}' is unknown"
         remedy = "Name one of the study's parameters in it, or write the number into the scene."
         yield Finding(("ties", path), ties[path].text, message, remedy)
-    cure = "Change the expression, or the `start` of what it names."
+    cure = "Change the expression, or the `start` of what it names." if ties else "Change a `start`, or the scene."
+    loc = ("ties",) if ties else ("parameters",)
     try:
-        numbers = tied_values(ties, values | starts)
+        numbers = starts | tied_values(ties, values | starts)
     except ArithmeticError as error:
-        yield Finding(("ties",), None, f"cannot be worked out at the start: {error}", cure)
+        yield Finding(loc, None, f"cannot be worked out at the start: {error}", cure)
         return
     try:
-        with_numbers(scene, starts | numbers)
+        with_numbers(scene, numbers | make_way(scene, numbers))
     except SceneError as error:
         for problem in error.problems:
-            yield Finding(("ties",), None, f"no possible scene at the start: {problem.path} {problem.message}", cure)
+            yield Finding(loc, None, f"no possible scene at the start: {problem.path} {problem.message}", cure)
 
 
 def _mode_findings(study: Study, scene: Scene) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene, write_scene
 from ..scene.paths import with_numbers
+from .bodies import make_way
 
 IMPOSSIBLE = "scene.yaml is not written, for the numbers are no possible body or joint"
 
@@ -61,9 +62,13 @@ class Estimate:
 
 
 def identified_scene(scene: Scene, numbers: Mapping[str, float]) -> tuple[Scene | None, str]:
-    """The scene with other numbers under some paths; or None, and why there is none."""
+    """The scene with other numbers under some paths, or None; and what is to be said of it: why there is none, or which
+    numbers without effect were changed as well.
+    """
+    moved = make_way(scene, numbers)
+    said = f"scene.yaml has other numbers for {', '.join(moved)}, which have no effect: no body has those of before."
     try:
-        return with_numbers(scene, numbers), ""
+        return with_numbers(scene, {**numbers, **moved}), said if moved else ""
     except SceneError as error:
         why = "; ".join(f"{problem.path} {problem.message}" for problem in error.problems)
         return None, f"{IMPOSSIBLE}: {why}. Use `transform: inertia`, bounds or a prior."

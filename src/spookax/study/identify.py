@@ -135,9 +135,11 @@ def _estimate(solver: Solver) -> Estimate:
         "versions": versions(),
         "hashes": hashes_of(setup, study),
     }
-    scene, why = identified_scene(setup.scene, {p: float(v) for p, v in zip(shared.paths, value, strict=True)})
+    numbers = {p: float(v) for p, v in zip(shared.paths, value, strict=True)}
+    scene, said = identified_scene(setup.scene, numbers)
+    message = f"{message} {said}".strip()
     if scene is None:
-        status, message = ("unphysical" if status == "converged" else status), f"{message} {why}".strip()
+        status = "unphysical" if status == "converged" else status
     else:  # keeps the friction that it was identified with
         regularisation = scene.regularisation.model_copy(update={"v_creep": setup.friction_speed[-1]})
         scene = scene.model_copy(update={"regularisation": regularisation})

@@ -110,10 +110,8 @@ class _Tracker:
         if recordings is None:
             recordings = read_recordings(study, sensor_dimensions(scene))
         self.held = estimate is not None or study.recursive.parameters == "held"
-        if not self.held:
-            self.study = study = _without_zeros(study)
         changing = frozenset(path for mode in study.recursive.modes.values() for path in mode.set)
-        self.setup: Setup = set_up(study, scene, recordings, changing=changing)
+        self.setup: Setup = set_up(study, scene, recordings, changing=changing, bounded=self.held)
         stage = self.setup.stages[-1]
         assert isinstance(stage.model, Multibody)
         self.model, self.noise = stage.model, stage.noise
@@ -239,12 +237,3 @@ class _Tracker:
             "hashes": hashes_of(setup, self.study),
         }
         return Tracking(content, states, scene)
-
-
-def _without_zeros(study: Study) -> Study:
-    """A study whose parameters stay positive without bounds, which filters do not have: in logarithms."""
-    specs = {
-        path: spec.model_copy(update={"transform": "log"}) if spec.transform == "sinh" else spec
-        for path, spec in study.parameters.items()
-    }
-    return study.model_copy(update={"parameters": specs})

@@ -17,6 +17,7 @@ from ..scene import Scene
 from ..scene.expression import Expression, in_order
 from ..scene.paths import numeric_paths, unit_of, wholes
 from ..system import Params, System, build
+from .bodies import possible
 from .grid import Grid, grid_of, samples_of, sensor_sd, smooth
 from .model import RecordingSpec, Study
 from .plan import planned
@@ -89,16 +90,21 @@ class Setup:
         return Iterate(z, tuple(own for _ in paths), tuple(paths))
 
 
-def free_parameters(study: Study, scene: Scene) -> tuple[Free, ...]:
-    """The unknowns of a study with their starts."""
+def free_parameters(study: Study, scene: Scene, bounded: bool = True) -> tuple[Free, ...]:
+    """The unknowns of a study with their starts.
+
+    Without bounds, which filters do not keep, numbers that may be zero stay positive as logarithms, and nothing keeps
+    bodies possible whose moments are unknown one by one.
+    """
     free, numbers, several = [], numeric_paths(scene), wholes(scene)
     for path, spec in study.parameters.items():
         start = several.get(path) or float(spec.start if spec.start is not None else numbers[path])
         lower = -np.inf if spec.lower is None else spec.lower
         upper = np.inf if spec.upper is None else spec.upper
         sd = spec.prior_sd or (WEIGHTS_SD if spec.transform == "network" else None)
-        free.append(Free(path, start, lower, upper, spec.transform, sd))
-    return tuple(free)
+        transform = "log" if spec.transform == "sinh" and not bounded else spec.transform
+        free.append(Free(path, start, lower, upper, transform, sd))
+    return possible(scene, free, study.ties) if bounded else tuple(free)
 
 
 def tied_parameters(study: Study, scene: Scene, free: tuple[Free, ...]) -> tuple[Tie, ...]:
@@ -119,17 +125,19 @@ def set_up(
     step: float | None = None,
     least: int = 0,
     changing: frozenset[str] = frozenset(),
+    bounded: bool = True,
 ) -> Setup:
     """Everything that `identify` needs.
 
     `step` overrides the study's and the scene's step size [s]; every recording is given at least `least` steps.
-    `changing`: paths of numbers that are not unknown, but are given other values later.
+    `changing`: paths of numbers that are not unknown, but are given other values later. `bounded`: whether the
+    estimator keeps bounds.
     """
     settings = study.estimator
     h = step or settings.step or scene.step
     scene = scene.model_copy(update={"step": h})
     system, params = build(scene, unknown=changing.union(study.parameters, study.ties))
-    free = free_parameters(study, scene)
+    free = free_parameters(study, scene, bounded)
     shared = ParameterMap(system, free, tied_parameters(study, scene, free))
     sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
     own = own_offsets(study.recordings, system)

@@ -292,7 +292,8 @@ def _roughly(settings: Settings) -> Settings:
 def _other_starts(setup: Setup, count: int) -> list[np.ndarray]:
     """z of starts with each parameter times or divided by up to three; those that start at zero within their scale."""
     p = setup.problem
-    linear = np.array([f.transform == "identity" for f in setup.model.shared.free for _ in range(f.size)], dtype=bool)
+    free = setup.model.shared.free
+    linear = np.array([f.transform in ("identity", "moments") for f in free for _ in range(f.size)], dtype=bool)
     draws = np.random.default_rng(0).uniform(-_SPREAD, _SPREAD, (count, p.z0.size))
     there = np.where(linear & (p.z0 != 0), p.z0 * np.exp(draws), p.z0 + draws)
     return [np.clip(z, p.lower, p.upper) for z in there]
