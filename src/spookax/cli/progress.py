@@ -115,9 +115,20 @@ def result_text(estimate: Estimate) -> str:
                 f"{run}, {sensor}: RMS error {signal['rms']:.3g} {units(signal['unit'])} along the estimate, "
                 f"{signal['rms_open_loop']:.3g} simulated from the start"
             )
+    lines += validation_lines(content.get("validation") or {})
     if told := content.get("trust"):
         lines += ["", f"{told['sentence']}.", *(f"- {reason}" for reason in told["reasons"])]
     return "\n".join(lines)
+
+
+def validation_lines(runs: Mapping[str, Any]) -> list[str]:
+    """How well recordings that an identification has not seen are predicted."""
+    return [
+        f"{run}, {sensor}: RMS error {signal['rms']:.3g} {units(signal['unit'])} predicted over {entry['horizon']:.3g} s, "
+        f"{100 * signal['nrmse']:.3g} % of how much it moves, fit {signal['fit']:.1f} %"
+        for run, entry in runs.items()
+        for sensor, signal in entry["signals"].items()
+    ]
 
 
 def _tied(parameter: Mapping[str, Any]) -> str:

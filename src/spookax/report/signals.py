@@ -28,9 +28,9 @@ class Signal:
         return f"{self.sensor} {self.component}".strip()
 
 
-def signals(run: str, estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> Iterator[Signal]:
-    """Every number of every sensor of a run that the states hold, in their order."""
-    units = estimate.get("runs", {}).get(run, {}).get("signals") or {}
+def signals(run: str, runs: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> Iterator[Signal]:
+    """Every number of every sensor of one of `runs` that the states hold, in their order."""
+    units = runs.get(run, {}).get("signals") or {}
     prefix = f"{run}/measured/"
     for key in [key for key in states if key.startswith(prefix)]:
         sensor = key.removeprefix(prefix)

@@ -14,6 +14,7 @@ from spookax.study import units as u
 from spookax.study.model import RecordingSpec, Study
 from spookax.study.read import StudyError
 from spookax.study.rules import start_findings
+from spookax.study.windows import LISTS
 
 
 def sensor_dimensions(scene: Scene) -> dict[str, tuple[str, ...]]:
@@ -42,10 +43,9 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
     """
     checks = (_parameter_findings, _tie_findings, _noise_findings, _form_findings, _mode_findings)
     found = [finding for check in checks for finding in check(study, scene)]
-    for index, recording in enumerate(study.recordings):
+    for key, index, recording in [(key, i, spec) for key in LISTS for i, spec in enumerate(study.listed(key))]:
         for finding in _recording_findings(recording, scene):
-            loc = ("recordings", index, *finding.loc)
-            found.append(Finding(loc, finding.value, finding.message, finding.cure))
+            found.append(Finding((key, index, *finding.loc), finding.value, finding.message, finding.cure))
     if found:
         problems = dict.fromkeys(located.problem(finding) for finding in found)  # windows have the same
         raise StudyError(sorted(problems, key=lambda problem: problem.line))
