@@ -63,7 +63,7 @@ def held_back(**changes):
 
 
 def test_recordings_that_were_held_back_are_part_of_the_praise():
-    found = trust(content(validation=held_back()))
+    found = trust(content() | {"validation": held_back()})
     assert found.grade == "good"
     assert "held back, it misses every sensor by at most 2 %" in found.reasons[0]
 
@@ -78,7 +78,7 @@ def test_recordings_that_were_held_back_are_part_of_the_praise():
     ],
 )
 def test_a_constant_that_predicts_better_is_a_reason_for_caution(changes, words):
-    found = trust(content(validation=held_back(**changes)))
+    found = trust(content() | {"validation": held_back(**changes)})
     assert found.grade == "fair"
     assert "Simulated over late, which was held back" in found.reasons[0]
     assert words in found.reasons[0]

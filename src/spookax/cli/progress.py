@@ -124,11 +124,26 @@ def result_text(estimate: Estimate) -> str:
 def validation_lines(runs: Mapping[str, Any]) -> list[str]:
     """How well recordings that an identification has not seen are predicted."""
     return [
-        f"{run}, {sensor}: RMS error {signal['rms']:.3g} {units(signal['unit'])} predicted over {entry['horizon']:.3g} s, "
-        f"{100 * signal['nrmse']:.3g} % of how much it moves, fit {signal['fit']:.1f} %"
+        f"{run}, {sensor}: {_errors(signal)}, predicted over {entry['horizon']:.3g} s"
         for run, entry in runs.items()
         for sensor, signal in entry["signals"].items()
     ]
+
+
+def _errors(signal: Mapping[str, Any], of: str = "") -> str:
+    rms, nrmse, fit = (signal[key + of] for key in ("rms", "nrmse", "fit"))
+    return f"RMS error {rms:.3g} {units(signal['unit'])}, NRMSE {100 * nrmse:.3g} %, fit {fit:.1f} %"
+
+
+def prediction_lines(content: Mapping[str, Any]) -> list[str]:
+    """The numbers of `prediction.json`."""
+    runs = content["runs"]
+    lines = validation_lines(runs)
+    if steps := content["steps"]:
+        ahead = f"{steps} step{'s' * (steps > 1)} ahead, {steps * content['step']:.3g} s"
+        for run, entry in runs.items():
+            lines += [f"{run}, {s}: {_errors(signal, '_ahead')}, {ahead}" for s, signal in entry["signals"].items()]
+    return lines + [f"{run}: took part in the identification" for run, entry in runs.items() if entry["seen"]]
 
 
 def _tied(parameter: Mapping[str, Any]) -> str:

@@ -42,13 +42,30 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
     **Raises:** `StudyError` with every problem, each with the nearest name that exists.
     """
     checks = (_parameter_findings, _tie_findings, _noise_findings, _form_findings, _mode_findings)
-    found = [finding for check in checks for finding in check(study, scene)]
-    for key, index, recording in [(key, i, spec) for key in LISTS for i, spec in enumerate(study.listed(key))]:
-        for finding in _recording_findings(recording, scene):
-            found.append(Finding((key, index, *finding.loc), finding.value, finding.message, finding.cure))
+    _refuse(located, [finding for check in checks for finding in check(study, scene)] + _all_recordings(study, scene))
+
+
+def check_recordings(study: Study, scene: Scene) -> None:
+    """Checks that the recordings of a study suit a scene, whatever its parameters are.
+
+    **Raises:** `StudyError` as `check_against_scene` does.
+    """
+    _refuse(study.located, _all_recordings(study, scene))
+
+
+def _refuse(located: Located, found: list[Finding]) -> None:
     if found:
         problems = dict.fromkeys(located.problem(finding) for finding in found)  # windows have the same
         raise StudyError(sorted(problems, key=lambda problem: problem.line))
+
+
+def _all_recordings(study: Study, scene: Scene) -> list[Finding]:
+    listed = [((key, i), spec) for key in LISTS for i, spec in enumerate(study.listed(key))]
+    return [
+        Finding((*here, *finding.loc), finding.value, finding.message, finding.cure)
+        for here, spec in listed
+        for finding in _recording_findings(spec, scene)
+    ]
 
 
 def _recording_findings(recording: RecordingSpec, scene: Scene) -> Iterator[Finding]:

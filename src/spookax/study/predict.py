@@ -13,6 +13,7 @@ from ..estimation import Settings, Stage, blocks, fit
 from ..models import Multibody
 from ..protocol import Noise
 from ..scene import Scene, read_scene
+from .ahead import Ahead, steps_ahead
 from .estimate import Estimate
 from .model import RecordingSpec, Study
 from .output import as_read, open_loop, predictions
@@ -30,12 +31,13 @@ class Prediction:
     """A recording, and what its sensors read in a simulation with its inputs.
 
     `head`: the seconds at its start that told the initial state and its own offsets; nothing later was looked at.
-    `simulated`: sensor -> a row of numbers for each stamp.
+    `simulated`: sensor -> a row of numbers for each stamp; `ahead`: the same some steps ahead, where asked for.
     """
 
     recording: Recording
     head: float
     simulated: dict[str, np.ndarray]
+    ahead: "Ahead | None" = None
 
     def content(self) -> dict[str, Any]:
         """Its entry in `estimate.json` and `prediction.json`."""
@@ -48,6 +50,9 @@ class Prediction:
                 **errors(measured, simulated),
                 "rms_held": errors(measured, _last(measured[early]))["rms"],
             }
+            if self.ahead is not None:
+                told = errors(self.ahead.judged(measured, recording.time), self.ahead.readings[sensor])
+                signals[sensor] |= {f"{key}_ahead": value for key, value in told.items()}
         return {
             "file": recording.path.name,
             "sha256": recording.sha256,
@@ -63,6 +68,8 @@ class Prediction:
         for sensor, simulated in self.simulated.items():
             arrays[f"{name}/measured/{sensor}"] = self.recording.sensors[sensor]
             arrays[f"{name}/open_loop/{sensor}"] = simulated
+            if self.ahead is not None:
+                arrays[f"{name}/ahead/{sensor}"] = self.ahead.readings[sensor]
         return arrays
 
 
@@ -95,6 +102,7 @@ def predict_recording(
     scene: Scene | None = None,
     fit_seconds: float = HEAD,
     z: AnyArray | None = None,
+    steps: int | None = None,
 ) -> Prediction:
     """Simulate a recording from its first `fit_seconds` on, without feedback.
 
@@ -107,6 +115,7 @@ def predict_recording(
     - `study`, `scene`: those of the identification (the scene that the study names, unless it was another).
     - `spec`: what the columns of the recording mean; all samples count (`every` is for identification).
     - `z`: other parameters than the estimate's, in the coordinates of its search.
+    - `steps`: predict every reading this many steps ahead, too (`study.ahead`).
     """
     scene = scene or read_scene(study.scene_path)
     settings = {"friction_speed": (estimate.content["friction_speed"],), "step": estimate.content["step"]}
@@ -141,7 +150,12 @@ def predict_recording(
     assert isinstance(model, Multibody)
     path = open_loop(model, z, levels, x0, samples)
     readings = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
-    return Prediction(recording, head, by_sensor(whole, recording, readings))
+    simulated = by_sensor(whole, recording, readings)
+    if steps is None:
+        return Prediction(recording, head, simulated)
+    found = steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps)[grid.step_of, grid.slot_of]
+    begin = grid.t0 + max(head, steps * grid.h)
+    return Prediction(recording, head, simulated, Ahead(begin, by_sensor(whole, recording, found)))
 
 
 def by_sensor(setup: Setup, recording: Recording, readings: np.ndarray) -> dict[str, np.ndarray]:
