@@ -146,6 +146,25 @@ def prediction_lines(content: Mapping[str, Any]) -> list[str]:
     return lines + [f"{run}: took part in the identification" for run, entry in runs.items() if entry["seen"]]
 
 
+def comparison_text(found: Mapping[str, Any]) -> str:
+    """A table for every recording and sensor: errors of the candidates, the least marked, and of a held reading."""
+    lines = []
+    names = [*found["candidates"], "last reading, held"]
+    width = max(map(len, names)) + 1
+    for run, entry in found["runs"].items():
+        for sensor, signal in entry["signals"].items():
+            unit = units(signal["unit"])
+            lines += [""] * bool(lines) + [f"{run}, {sensor}: predicted over {entry['horizon']:.3g} s"]
+            lines.append(f"  {'':{width}} {'RMS ' + f'[{unit}]':>14} {'NRMSE [%]':>10} {'fit [%]':>9}")
+            for name in found["candidates"]:
+                rms, nrmse, fit = (signal[key][name] for key in ("rms", "nrmse", "fit"))
+                star = "*" if name == signal["best"] else ""
+                note = "  took part in its identification" * (name in entry["seen"])
+                lines.append(f"  {name + star:{width}} {rms:14.4g} {100 * nrmse:10.4g} {fit:9.4g}{note}")
+            lines.append(f"  {names[-1]:{width}} {signal['rms_held']:14.4g}")
+    return "\n".join(lines)
+
+
 def _tied(parameter: Mapping[str, Any]) -> str:
     return f"  = {parameter['tied']}" if "tied" in parameter else ""
 

@@ -119,6 +119,28 @@ def write_tracking(
     return path
 
 
+def write_prediction(
+    folder: str | os.PathLike[str], prediction: Mapping[str, Any], states: Mapping[str, np.ndarray]
+) -> Path:
+    """Write `prediction.html`, the page of recordings that an estimate predicts, into a folder.
+
+    **Arguments:** the folder, made if there is none; the content of `prediction.json`; arrays by RECORDING/quantity.
+
+    **Returns:** the file, which needs nothing else.
+    """
+    path = Path(folder) / "prediction.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    steps, runs = prediction["steps"], prediction["runs"]
+    ahead = f"{steps} step{'s' * (steps > 1)} ahead" if steps else ""
+    drawn = _drawn("prediction", runs, states, "ahead")
+    charts: dict[str, Figure | None] = {
+        name: signal_chart(signal, ahead) for own in drawn.values() for name, signal in own.items()
+    }
+    page = _page("prediction.html", charts, prediction=prediction, runs=runs, drawn=drawn, ahead=ahead)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
 def _page(template: str, charts: Mapping[str, Figure | None], **contents: Any) -> str:
     """A page from a template, with its charts."""
     environment = jinja2.Environment(
@@ -137,10 +159,12 @@ def _page(template: str, charts: Mapping[str, Figure | None], **contents: Any) -
     )
 
 
-def _drawn(prefix: str, runs: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> dict[str, dict[str, Signal]]:
+def _drawn(
+    prefix: str, runs: Mapping[str, Any], states: Mapping[str, np.ndarray], along: str = "estimated"
+) -> dict[str, dict[str, Signal]]:
     """Run -> name of a chart -> its signal."""
     return {
-        run: {f"{prefix}-{r}-{i}": signal for i, signal in enumerate(signals(run, runs, states))}
+        run: {f"{prefix}-{r}-{i}": signal for i, signal in enumerate(signals(run, runs, states, along))}
         for r, run in enumerate(runs)
     }
 

@@ -207,8 +207,8 @@ def compare(
     **Arguments:** as for `forecast`; without `study`, the recordings are those of the first estimate's study.
 
     **Returns:** `candidates`: names; `runs`: recording -> `horizon`, and of each of its `signals`, by sensor, `unit`,
-    `rms`, `nrmse` and `fit` of every candidate, `best`, and `rms_held` of the last reading before the simulation goes on
-    alone; `seen`: candidates that were identified from it.
+    `rms`, `nrmse` and `fit` of every candidate, `best`, and `rms_held` of the last reading before the simulation goes
+    on alone; `seen`: candidates that were identified from it.
     """
     other = read_study(study) if isinstance(study, str | Path) else study
     given = [load_forecaster(folder, other) for folder in folders]
