@@ -15,7 +15,18 @@ import spookax as sx
 from spookax.cli import app
 
 PAGES = ("README.md", "docs/index.md", "docs/shell.md", "docs/viewer.md", "docs/filtering.md", "docs/gradients.md")
-COMMANDS = ("check", "simulate", "identify", "filter", "smooth", "view", "import-mjcf", "export-mjcf")
+COMMANDS = (
+    "check",
+    "simulate",
+    "identify",
+    "predict",
+    "compare",
+    "filter",
+    "smooth",
+    "view",
+    "import-mjcf",
+    "export-mjcf",
+)
 
 
 def shown_commands() -> list[tuple[str, str]]:

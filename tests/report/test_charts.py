@@ -78,7 +78,7 @@ def test_few_samples_are_points_and_gaps_stay_gaps():
 
 
 def test_signals_are_split_into_their_components():
-    found = list(signals("train", estimate(), states()))
+    found = list(signals("train", estimate()["runs"], states()))
     assert [signal.label for signal in found] == ["arm_encoder", "tip x", "tip y", "tip z"]
     assert [signal.unit for signal in found] == ["rad", "m", "m", "m"]
     np.testing.assert_array_equal(found[2].open_loop, states()["train/open_loop/tip"][:, 1])

@@ -95,6 +95,23 @@ def assert_near(found: sx.Estimate) -> None:
     assert np.all(numbers(found, "sd") < 0.05 * numbers(found))
 
 
+@pytest.mark.slow
+def test_a_recording_that_is_held_back_changes_nothing_and_is_predicted(tmp_path, whole):
+    path = one_swing(tmp_path)
+    noise = SD * np.random.default_rng(2).normal(size=STEPS)
+    write_csv(tmp_path / "late.csv", angles(pendulum(), SWING[1])[:-1] + noise)
+    text = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(text | {"validate": [entry("late.csv")]}))
+    found = sx.identify(path)
+    np.testing.assert_allclose(numbers(found), numbers(whole), rtol=1e-9)
+    assert list(found.content["runs"]) == ["run"]
+    (seen,) = found.content["validation"].values()
+    assert seen["signals"]["angle"]["rms"] < 5 * SD
+    assert "fit 99" in next(line for line in result_text(found).splitlines() if line.startswith("late, angle"))
+    assert "held back" in found.content["trust"]["reasons"][0]
+    assert found.states["late/open_loop/angle"].shape == (STEPS, 1)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> sx.Estimate:
     """The uninterrupted, marginal, simulator-form estimate of one swing."""

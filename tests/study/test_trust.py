@@ -55,3 +55,30 @@ def test_process_noise_that_swallowed_what_the_model_lacks():
 
 def test_an_estimate_of_nothing_is_not_praised():
     assert trust({"status": "converged"}).grade == "fair"
+
+
+def held_back(**changes):
+    signal = {"unit": "rad", "rms": 0.02, "nrmse": 0.02, "fit": 98.0, "rms_held": 1.2} | changes
+    return {"late": {"horizon": 10.0, "head": 0.3, "signals": {"encoder": signal}}}
+
+
+def test_recordings_that_were_held_back_are_part_of_the_praise():
+    found = trust(content() | {"validation": held_back()})
+    assert found.grade == "good"
+    assert "held back, it misses every sensor by at most 2 %" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rms": 1.1, "nrmse": 1.1}, "misses encoder by 1.1 rad: the mean of the recording misses less"),
+        ({"rms": 0.5, "nrmse": 0.8, "rms_held": 0.4}, "the reading that it starts from, held, misses less"),
+        ({"rms": float("nan"), "nrmse": float("nan")}, "does not predict encoder at all"),
+        ({"rms": None, "nrmse": None, "rms_held": None}, "does not predict encoder at all"),
+    ],
+)
+def test_a_constant_that_predicts_better_is_a_reason_for_caution(changes, words):
+    found = trust(content() | {"validation": held_back(**changes)})
+    assert found.grade == "fair"
+    assert "Simulated over late, which was held back" in found.reasons[0]
+    assert words in found.reasons[0]

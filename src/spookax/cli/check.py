@@ -101,9 +101,10 @@ def check_study(path: Path) -> Checked:
             dimensions = sensor_dimensions(scene)
         except FileError as error:
             refused.append(error)
-    recordings = []
+    recordings, held_back = [], []
     try:
         recordings = read_recordings(study, dimensions)
+        held_back = read_recordings(study, dimensions, "validate", recordings)
     except FileError as error:
         refused.append(error)
     if refused:
@@ -113,12 +114,16 @@ def check_study(path: Path) -> Checked:
     if step is None:
         step, located, where = scene.step, load_located(study.scene_path), ("step",)
     # what turns far in too long a step has no cause of its own
-    doubts = list(step_doubts(step, located, where)) or list(recording_doubts(study, scene, step, recordings))
+    doubts = list(step_doubts(step, located, where)) or [
+        *recording_doubts(study, scene, step, recordings),
+        *recording_doubts(study, scene, step, held_back, "validate"),
+    ]
     doubts += idle_doubts(study, scene)
     samples = sum(recording.time.size for recording in recordings)
     runs, unknown = _count(len(recordings), "recording"), _count(len(study.parameters), "unknown parameter")
     summary = f"{path}: study of scene '{scene.name}', {unknown}, {runs} with {samples} samples"
-    return Checked(summary, [_duration(recording, step) for recording in recordings], doubts)
+    lines = [_duration(recording, step) for recording in recordings]
+    return Checked(summary, lines + [f"to validate, {_duration(r, step)}" for r in held_back], doubts)
 
 
 def _duration(recording: Recording, step: float) -> str:

@@ -14,6 +14,7 @@ from ..math import rotation
 from ..scene import Scene
 from ..stepping import Trajectory
 from ..study.check import sensor_dimensions
+from ..study.predict import Prediction
 from ..study.units import SI_UNIT
 from ..system import Params, Sensor, System
 from .inputs import Inputs
@@ -64,6 +65,24 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
     return value + params.offset[system.sensor_index(sensor.name), : sensor.size]
 
 
+def prediction_table(prediction: Prediction) -> Table:
+    """Time, and what was measured and predicted of every number of every sensor; NaN where there is nothing.
+
+    Columns are called `sensors.encoder.measured [rad]`, `.predicted` (without feedback) and, where asked for, `.ahead`.
+    """
+    recording = prediction.recording
+    kinds = {"measured": recording.sensors, "predicted": prediction.simulated}
+    if prediction.ahead is not None:
+        kinds["ahead"] = prediction.ahead.readings
+    columns: Table = {"t [s]": recording.time}
+    for sensor in prediction.simulated:
+        units = recording.sensor_units[sensor]
+        for i, (suffix, unit) in enumerate(zip(_SUFFIXES[len(units)], units, strict=True)):
+            for kind, values in kinds.items():
+                columns[f"sensors.{sensor}{suffix}.{kind} [{unit}]"] = values[sensor][:, i]
+    return columns
+
+
 _SUFFIXES = {1: ("",), 3: (".x", ".y", ".z"), 6: (".x", ".y", ".z", ".rx", ".ry", ".rz")}
 
 
@@ -76,7 +95,8 @@ def write_table(columns: Table, file: Path) -> None:
     with file.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(columns)
-        writer.writerows([f"{value:.12g}" for value in row] for row in zip(*columns.values(), strict=True))
+        for row in zip(*columns.values(), strict=True):  # what is missing is an empty cell
+            writer.writerow(["" if np.isnan(value) else f"{value:.12g}" for value in row])
 
 
 def summary(columns: Table) -> str:

@@ -115,8 +115,53 @@ def result_text(estimate: Estimate) -> str:
                 f"{run}, {sensor}: RMS error {signal['rms']:.3g} {units(signal['unit'])} along the estimate, "
                 f"{signal['rms_open_loop']:.3g} simulated from the start"
             )
+    lines += validation_lines(content.get("validation") or {})
     if told := content.get("trust"):
         lines += ["", f"{told['sentence']}.", *(f"- {reason}" for reason in told["reasons"])]
+    return "\n".join(lines)
+
+
+def validation_lines(runs: Mapping[str, Any]) -> list[str]:
+    """How well recordings that an identification has not seen are predicted."""
+    return [
+        f"{run}, {sensor}: {_errors(signal)}, predicted over {entry['horizon']:.3g} s"
+        for run, entry in runs.items()
+        for sensor, signal in entry["signals"].items()
+    ]
+
+
+def _errors(signal: Mapping[str, Any], of: str = "") -> str:
+    rms, nrmse, fit = (signal[key + of] for key in ("rms", "nrmse", "fit"))
+    return f"RMS error {rms:.3g} {units(signal['unit'])}, NRMSE {100 * nrmse:.3g} %, fit {fit:.1f} %"
+
+
+def prediction_lines(content: Mapping[str, Any]) -> list[str]:
+    """The numbers of `prediction.json`."""
+    runs = content["runs"]
+    lines = validation_lines(runs)
+    if steps := content["steps"]:
+        ahead = f"{steps} step{'s' * (steps > 1)} ahead, {steps * content['step']:.3g} s"
+        for run, entry in runs.items():
+            lines += [f"{run}, {s}: {_errors(signal, '_ahead')}, {ahead}" for s, signal in entry["signals"].items()]
+    return lines + [f"{run}: took part in the identification" for run, entry in runs.items() if entry["seen"]]
+
+
+def comparison_text(found: Mapping[str, Any]) -> str:
+    """A table for every recording and sensor: errors of the candidates, the least marked, and of a held reading."""
+    lines = []
+    names = [*found["candidates"], "last reading, held"]
+    width = max(map(len, names)) + 1
+    for run, entry in found["runs"].items():
+        for sensor, signal in entry["signals"].items():
+            unit = units(signal["unit"])
+            lines += [""] * bool(lines) + [f"{run}, {sensor}: predicted over {entry['horizon']:.3g} s"]
+            lines.append(f"  {'':{width}} {'RMS ' + f'[{unit}]':>14} {'NRMSE [%]':>10} {'fit [%]':>9}")
+            for name in found["candidates"]:
+                rms, nrmse, fit = (signal[key][name] for key in ("rms", "nrmse", "fit"))
+                star = "*" if name == signal["best"] else ""
+                note = "  took part in its identification" * (name in entry["seen"])
+                lines.append(f"  {name + star:{width}} {rms:14.4g} {100 * nrmse:10.4g} {fit:9.4g}{note}")
+            lines.append(f"  {names[-1]:{width}} {signal['rms_held']:14.4g}")
     return "\n".join(lines)
 
 

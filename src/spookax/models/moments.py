@@ -35,8 +35,8 @@ def _scales(start: tuple[float, ...]) -> np.ndarray:
 
 
 def encode(parts: tuple[str, ...], start: tuple[float, ...], moments: tuple[float, ...]) -> list[float]:
-    """z of all three moments; `start`: where the search begins, which gives the scales. [kg m^2]"""
-    second, k = np.maximum(_second(moments), 0.0), _known(parts)
+    """z of a body's inertia, whose moments xx, yy, zz come first; `start`: of the search, which gives the scales."""
+    second, k = np.maximum(_second(moments[:3]), 0.0), _known(parts)
     z = np.arcsinh(second / _scales(start))
     if k is None:
         return [float(value) for value in z]

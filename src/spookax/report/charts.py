@@ -17,8 +17,8 @@ SHARES = ("#7fb0d8", "#e8a33d", "#6fa86f", "#c58ab8", "#97a3b2", "#d9705f", "#c9
 _TOP, _BOTTOM = 64, 46  # margins [px]
 
 
-def signal_chart(signal: Signal) -> Figure:
-    """Measured, estimated and open loop above what remains of the measured, over one time axis."""
+def signal_chart(signal: Signal, estimated: str = "estimated") -> Figure:
+    """Measured, estimated (by what name) and open loop above what remains of the measured, over one time axis."""
     layout = _layout(400) | {"hovermode": "x", "annotations": [_heading(signal.label, 1)]}
     layout["legend"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
     span: dict[str, Any] = {"range": [float(signal.time[0]), float(signal.time[-1])]}
@@ -33,7 +33,7 @@ def signal_chart(signal: Signal) -> Figure:
     data = [_curve(signal.time, signal.measured, 1, name="measured", **look)]
     for name, values, colour, dash in (
         ("open loop", signal.open_loop, OPEN_LOOP, "dash"),
-        ("estimated", signal.estimated, ESTIMATED, "solid"),
+        (estimated, signal.estimated, ESTIMATED, "solid"),
     ):
         if values is None:
             continue

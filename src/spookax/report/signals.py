@@ -28,16 +28,20 @@ class Signal:
         return f"{self.sensor} {self.component}".strip()
 
 
-def signals(run: str, estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> Iterator[Signal]:
-    """Every number of every sensor of a run that the states hold, in their order."""
-    units = estimate.get("runs", {}).get(run, {}).get("signals") or {}
+def signals(
+    run: str, runs: Mapping[str, Any], states: Mapping[str, np.ndarray], along: str = "estimated"
+) -> Iterator[Signal]:
+    """Every number of every sensor of one of `runs` that the states hold, in their order; `along`: the arrays that
+    count as estimated.
+    """
+    units = runs.get(run, {}).get("signals") or {}
     prefix = f"{run}/measured/"
     for key in [key for key in states if key.startswith(prefix)]:
         sensor = key.removeprefix(prefix)
         measured = _columns(states[key])
         others = [
             _columns(states[other]) if (other := f"{run}/{kind}/{sensor}") in states else None
-            for kind in ("estimated", "open_loop", "innovation")
+            for kind in (along, "open_loop", "innovation")
         ]
         size = measured.shape[1]
         for i, component in enumerate(AXES.get(size, tuple(map(str, range(size))))):

@@ -36,7 +36,7 @@ def tracking_charts(
     axes = dict(tracking["axes"])
     bands("position", ": position", axes)
     bands("rate", ": rate", {axis: f"{text}/s" for axis, text in axes.items()})
-    for i, signal in enumerate(signals(run, tracking, states)):
+    for i, signal in enumerate(signals(run, tracking["runs"], states)):
         if signal.innovation is None:
             continue
         there = np.isfinite(signal.innovation)

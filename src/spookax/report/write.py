@@ -23,7 +23,7 @@ from .content import (
     process_rows,
     verdict,
 )
-from .signals import signals
+from .signals import Signal, signals
 from .tracking import tracking_charts
 
 SETTINGS = {
@@ -55,14 +55,14 @@ def write_report(folder: str | os.PathLike[str], estimate: Mapping[str, Any], st
 
 def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> str:
     runs = estimate.get("runs") or {}
-    by_run = {run: list(signals(run, estimate, states)) for run in runs}
     correlation = estimate.get("correlation") or {}
     noise = estimate.get("noise") or {}
-    drawn = {
-        run: {f"signal-{r}-{i}": signal for i, signal in enumerate(own)} for r, (run, own) in enumerate(by_run.items())
-    }
+    drawn = _drawn("signal", runs, states)
+    by_run = {run: list(own.values()) for run, own in drawn.items()}
+    validation = estimate.get("validation") or {}
+    predicted = _drawn("validation", validation, states)
     charts: dict[str, Figure | None] = {
-        name: signal_chart(signal) for own in drawn.values() for name, signal in own.items()
+        name: signal_chart(signal) for own in (*drawn.values(), *predicted.values()) for name, signal in own.items()
     }
     for i, (axis, curve) in enumerate((estimate.get("friction") or {}).items()):
         speed, level, sd = (np.array(curve[key]) for key in ("speed", "level", "sd"))
@@ -90,6 +90,8 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         noise=noise,
         process=process_rows(noise),
         sensor_units=_sensor_units(runs),
+        validation=validation,
+        predicted=predicted,
         settings={name: estimate[key] for key, name in SETTINGS.items() if estimate.get(key) is not None},
         drawn=drawn,
         innovations=innovation_rows(by_run),
@@ -117,6 +119,28 @@ def write_tracking(
     return path
 
 
+def write_prediction(
+    folder: str | os.PathLike[str], prediction: Mapping[str, Any], states: Mapping[str, np.ndarray]
+) -> Path:
+    """Write `prediction.html`, the page of recordings that an estimate predicts, into a folder.
+
+    **Arguments:** the folder, made if there is none; the content of `prediction.json`; arrays by RECORDING/quantity.
+
+    **Returns:** the file, which needs nothing else.
+    """
+    path = Path(folder) / "prediction.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    steps, runs = prediction["steps"], prediction["runs"]
+    ahead = f"{steps} step{'s' * (steps > 1)} ahead" if steps else ""
+    drawn = _drawn("prediction", runs, states, "ahead")
+    charts: dict[str, Figure | None] = {
+        name: signal_chart(signal, ahead) for own in drawn.values() for name, signal in own.items()
+    }
+    page = _page("prediction.html", charts, prediction=prediction, runs=runs, drawn=drawn, ahead=ahead)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
 def _page(template: str, charts: Mapping[str, Figure | None], **contents: Any) -> str:
     """A page from a template, with its charts."""
     environment = jinja2.Environment(
@@ -126,13 +150,23 @@ def _page(template: str, charts: Mapping[str, Figure | None], **contents: Any) -
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    for text in (numbers.number, numbers.levels, numbers.percent, numbers.unit, numbers.with_sd):
+    for text in (numbers.number, numbers.levels, numbers.percent, numbers.unit, numbers.units, numbers.with_sd):
         environment.filters[text.__name__] = text
     environment.tests["weight"] = network_of
     figures = {name: chart for name, chart in charts.items() if chart is not None}
     return environment.get_template(template).render(
         charts=figures, figures=_script_json(figures), plotly=markupsafe.Markup(get_plotlyjs()), **contents
     )
+
+
+def _drawn(
+    prefix: str, runs: Mapping[str, Any], states: Mapping[str, np.ndarray], along: str = "estimated"
+) -> dict[str, dict[str, Signal]]:
+    """Run -> name of a chart -> its signal."""
+    return {
+        run: {f"{prefix}-{r}-{i}": signal for i, signal in enumerate(signals(run, runs, states, along))}
+        for r, run in enumerate(runs)
+    }
 
 
 def _sensor_units(runs: Mapping[str, Any]) -> dict[str, str]:

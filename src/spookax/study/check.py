@@ -15,6 +15,7 @@ from spookax.study.bodies import make_way
 from spookax.study.model import RecordingSpec, Study
 from spookax.study.read import StudyError
 from spookax.study.rules import start_findings
+from spookax.study.windows import LISTS
 
 
 def sensor_dimensions(scene: Scene) -> dict[str, tuple[str, ...]]:
@@ -42,14 +43,30 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
     **Raises:** `StudyError` with every problem, each with the nearest name that exists.
     """
     checks = (_parameter_findings, _tie_findings, _noise_findings, _form_findings, _mode_findings)
-    found = [finding for check in checks for finding in check(study, scene)]
-    for index, recording in enumerate(study.recordings):
-        for finding in _recording_findings(recording, scene):
-            loc = ("recordings", index, *finding.loc)
-            found.append(Finding(loc, finding.value, finding.message, finding.cure))
+    _refuse(located, [finding for check in checks for finding in check(study, scene)] + _all_recordings(study, scene))
+
+
+def check_recordings(study: Study, scene: Scene) -> None:
+    """Checks that the recordings of a study suit a scene, whatever its parameters are.
+
+    **Raises:** `StudyError` as `check_against_scene` does.
+    """
+    _refuse(study.located, _all_recordings(study, scene))
+
+
+def _refuse(located: Located, found: list[Finding]) -> None:
     if found:
         problems = dict.fromkeys(located.problem(finding) for finding in found)  # windows have the same
         raise StudyError(sorted(problems, key=lambda problem: problem.line))
+
+
+def _all_recordings(study: Study, scene: Scene) -> list[Finding]:
+    listed = [((key, i), spec) for key in LISTS for i, spec in enumerate(study.listed(key))]
+    return [
+        Finding((*here, *finding.loc), finding.value, finding.message, finding.cure)
+        for here, spec in listed
+        for finding in _recording_findings(spec, scene)
+    ]
 
 
 def _recording_findings(recording: RecordingSpec, scene: Scene) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from spookax.scene.model import Scene
 from spookax.scene.parts import JointPosition, JointRate
 from spookax.study.model import Study
 from spookax.study.recording import Recording
+from spookax.study.windows import RecordingList
 
 _LONG_STEP = 0.1  # [s]
 _FAR = 1.0  # turned in a step [rad]
@@ -24,10 +25,14 @@ def step_doubts(step: float, located: Located, path: tuple[str, ...] = ("step",)
         yield located.problem(Finding(path, step, message, f"It is in seconds; for milliseconds write {step / 1e3:g}."))
 
 
-def recording_doubts(study: Study, scene: Scene, step: float, recordings: Sequence[Recording]) -> Iterator[FileProblem]:
-    """Recordings that do not suit the step: bodies that turn far in one, or many steps from sample to sample."""
+def recording_doubts(
+    study: Study, scene: Scene, step: float, recordings: Sequence[Recording], key: RecordingList = "recordings"
+) -> Iterator[FileProblem]:
+    """Recordings under a key of the study that do not suit the step: bodies that turn far in one, or many steps from
+    sample to sample.
+    """
     for index, recording in enumerate(recordings):
-        here, apart = ("recordings", index), np.diff(recording.time)
+        here, apart = (key, index), np.diff(recording.time)
         for name, values in recording.sensors.items():
             turned = _turned(scene, name, apart, values, step)
             if turned > _FAR:

@@ -26,6 +26,7 @@ from .estimate import Estimate, identified_scene
 from .judge import ending
 from .model import Study
 from .output import correlation, friction_curves, gauges, run_contents
+from .predict import validate
 from .read import read_study
 from .recording import Recording, read_recordings
 from .setup import Setup, set_up
@@ -47,7 +48,8 @@ def identify(
 
     - `report`: called after every iteration.
     - `resume`: the folder (or `checkpoint.npz`) of an earlier estimate of the same study to go on from.
-    - `recordings`, `scene`: instead of the files that the study names.
+    - `recordings`, `scene`: instead of the files that the study names. What it lists under `validate` is read all the
+      same, and predicted afterwards.
 
     **Returns:** an `Estimate`; a failure is a status with its explanation, not an exception. Ctrl-C and
     SIGTERM end it after the iteration and give the last iterate, as a KeyboardInterrupt from `report` does.
@@ -63,10 +65,22 @@ def identify(
     check_against_scene(study, study.located, scene)
     if recordings is None:
         recordings = read_recordings(study, sensor_dimensions(scene))
+    held_back = read_recordings(study, sensor_dimensions(scene), "validate", recordings)
     with stoppable() as stop:
         solver = Solver(study, set_up(study, scene, recordings), report, stop)
         solver.run(None if resume is None else Path(resume))
-        return _estimate(solver)
+        return _judged(_estimate(solver), solver, scene, held_back)
+
+
+def _judged(estimate: Estimate, solver: Solver, scene: Scene, held_back: list[Recording]) -> Estimate:
+    """The estimate with what it predicts of the recordings under `validate`, and whether to trust it."""
+    content, states = estimate.content, estimate.states
+    content["validation"] = {}
+    if held_back and not solver.interrupted:
+        content["validation"], arrays = validate(solver.study, estimate, scene, held_back)
+        states = states | arrays
+    content["trust"] = dataclasses.asdict(trust(estimate.to_json()))
+    return dataclasses.replace(estimate, states=states)
 
 
 def _estimate(solver: Solver) -> Estimate:
@@ -143,7 +157,6 @@ def _estimate(solver: Solver) -> Estimate:
     else:  # keeps the friction that it was identified with
         regularisation = scene.regularisation.model_copy(update={"v_creep": setup.friction_speed[-1]})
         scene = scene.model_copy(update={"regularisation": regularisation})
-    content["trust"] = dataclasses.asdict(trust({"status": status, **content}))
     return Estimate(status, message, content, states, scene, pack_iterate(solver.stage, fit))
 
 

@@ -16,7 +16,7 @@ from spookax.study.rules import Rule, Transform, default_transform, study_rules
 from spookax.study.spec import Column as Column
 from spookax.study.spec import Defaults, may_be_left_out
 from spookax.study.spec import RecordingSpec as RecordingSpec
-from spookax.study.windows import written_out
+from spookax.study.windows import RecordingList, written_out
 
 Switch = Annotated[bool, Field(strict=True)]
 Stages = tuple[Positive, ...]
@@ -172,6 +172,11 @@ class Study(Strict):
     scene: Text = Field(description="Scene file, relative to the study file")
     defaults: Defaults | None = Field(default=None, description="What every recording takes unless it says otherwise")
     recordings: list[RecordingSpec] = Field(min_length=1, description="Recordings, one entry each")
+    validation: list[RecordingSpec] = Field(
+        default_factory=list,
+        alias="validate",  # `validate` itself is a method of every model
+        description="Recordings that take no part in the identification: it predicts them afterwards",
+    )
     parameters: Annotated[dict[str, ParameterSpec], BeforeValidator(_with_transforms)] = Field(
         min_length=1, description="Path in the scene file -> what is known of this unknown"
     )
@@ -192,13 +197,17 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _rules(self, info: ValidationInfo) -> "Study":
-        refuse(study_rules(self.model_dump(exclude_unset=True), info.context or (lambda loc: loc)))
+        refuse(study_rules(self.model_dump(exclude_unset=True, by_alias=True), info.context or (lambda loc: loc)))
         return self
 
     @property
     def located(self) -> Located:
         """The file's data with line numbers; empty for a study that was not read from a file."""
         return self._located or Located("study", {})
+
+    def listed(self, key: RecordingList) -> list[RecordingSpec]:
+        """What is listed under one of the keys that list recordings."""
+        return self.recordings if key == "recordings" else self.validation
 
     @property
     def folder(self) -> Path:

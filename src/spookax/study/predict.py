@@ -1,51 +1,135 @@
-"""Open-loop prediction of a recording that an identification has not seen."""
+"""Open-loop prediction of recordings that an identification has not seen, and how well it meets them."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._typing import AnyArray
 from ..estimation import Settings, Stage, blocks, fit
 from ..models import Multibody
 from ..protocol import Noise
 from ..scene import Scene, read_scene
+from .ahead import Ahead, steps_ahead
 from .estimate import Estimate
 from .model import RecordingSpec, Study
 from .output import as_read, open_loop, predictions
 from .recording import Recording
 from .setup import Setup, set_up
 
+HEAD = 0.3
+"""The first seconds of a recording, which tell the state that its prediction starts from."""
 
-def predict_open_loop(
+_SHARE = 1 / 3  # of a short recording that is used for this at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """A recording, and what its sensors read in a simulation with its inputs.
+
+    `head`: the seconds at its start that told the initial state and its own offsets; nothing later was looked at.
+    `simulated`: sensor -> a row of numbers for each stamp; `ahead`: the same some steps ahead, where asked for.
+    """
+
+    recording: Recording
+    head: float
+    simulated: dict[str, np.ndarray]
+    ahead: Ahead | None = None
+
+    def content(self) -> dict[str, Any]:
+        """Its entry in `estimate.json` and `prediction.json`."""
+        recording, signals = self.recording, {}
+        early = recording.time <= recording.time[0] + self.head
+        for sensor, simulated in self.simulated.items():
+            measured = recording.sensors[sensor]
+            signals[sensor] = {
+                "unit": ", ".join(recording.sensor_units[sensor]),
+                **errors(measured, simulated),
+                "rms_held": errors(measured, _last(measured[early]))["rms"],
+            }
+            if self.ahead is not None:
+                told = errors(self.ahead.judged(measured, recording.time), self.ahead.readings[sensor])
+                signals[sensor] |= {f"{key}_ahead": value for key, value in told.items()}
+        return {
+            "file": recording.path.name,
+            "sha256": recording.sha256,
+            "samples": int(sum(np.isfinite(recording.sensors[sensor]).sum() for sensor in self.simulated)),
+            "horizon": float(recording.time[-1] - recording.time[0]),
+            "head": self.head,
+            "signals": signals,
+        }
+
+    def states(self) -> dict[str, np.ndarray]:
+        """Its arrays in `states.npz`."""
+        name, arrays = self.recording.name, {f"{self.recording.name}/time": self.recording.time}
+        for sensor, simulated in self.simulated.items():
+            arrays[f"{name}/measured/{sensor}"] = self.recording.sensors[sensor]
+            arrays[f"{name}/open_loop/{sensor}"] = simulated
+            if self.ahead is not None:
+                arrays[f"{name}/ahead/{sensor}"] = self.ahead.readings[sensor]
+        return arrays
+
+
+def errors(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """How well a prediction meets readings, each a row of numbers; NaN where nothing was read.
+
+    **Returns:** `rms` of the error, in the readings' unit; `nrmse`, the same over the root mean square of the readings
+    about their mean; `fit` = 100 (1 - nrmse), in per cent: 100 for a perfect prediction, 0 for that of the mean.
+    """
+    there = np.isfinite(measured)
+    with np.errstate(over="ignore", invalid="ignore"):  # a simulation may diverge
+        error, about = measured - predicted, measured - np.nanmean(measured, axis=0)
+        rms, moves = (float(np.sqrt(np.mean(a[there] ** 2))) for a in (error, about))
+    nrmse = rms / moves if moves > 0 else np.nan
+    return {"rms": rms, "nrmse": nrmse, "fit": 100 * (1 - nrmse)}
+
+
+def _last(readings: np.ndarray) -> np.ndarray:
+    """The last reading of every column; its NaN if there is none."""
+    found = [column[np.isfinite(column)] for column in readings.T]
+    return np.array([column[-1] if column.size else np.nan for column in found])
+
+
+def predict_recording(
     study: Study,
     estimate: Estimate,
     recording: Recording,
     spec: RecordingSpec,
     *,
     scene: Scene | None = None,
-    fit_seconds: float = 0.3,
-) -> dict[str, dict[str, float]]:
-    """Simulate a recording from its first `fit_seconds` on and compare.
+    fit_seconds: float | None = None,
+    z: AnyArray | None = None,
+    steps: int | None = None,
+) -> Prediction:
+    """Simulate a recording from its first `fit_seconds` on, without feedback.
 
-    The initial state and the offsets that `spec` frees are fitted on the first `fit_seconds` only, with the parameters
-    and noise levels of the estimate; then the recorded inputs are simulated, without feedback. What the
-    identification has compiled is used again.
+    The initial state and the offsets that `spec` frees are fitted on the first `fit_seconds` only (when left out 0.3 s,
+    of short recordings a third), with the parameters, noise levels, step and friction speed of the estimate; then the recorded inputs are
+    simulated. What the identification has compiled is used again.
 
     **Arguments:**
 
     - `study`, `scene`: those of the identification (the scene that the study names, unless it was another).
     - `spec`: what the columns of the recording mean; all samples count (`every` is for identification).
-
-    **Returns:** sensor -> `rms` of the error [unit of the sensor] and `nrmse`, relative to the standard deviation of
-    the measured signal.
+    - `z`: other parameters than the estimate's, in the coordinates of its search.
+    - `steps`: predict every reading this many steps ahead, too (`study.ahead`).
     """
     scene = scene or read_scene(study.scene_path)
-    alone = study.model_copy(update={"recordings": [spec.model_copy(update={"every": 1})]})
+    settings = {"friction_speed": (estimate.content["friction_speed"],), "step": estimate.content["step"]}
+    alone = study.model_copy(
+        update={
+            "recordings": [spec.model_copy(update={"every": 1})],
+            "estimator": study.estimator.model_copy(update=settings),
+        }
+    )
     whole = set_up(alone, scene, [recording])
     (samples,), (grid,) = whole.problem.samples, whole.grids
     # the readings of the first seconds, in as many steps as the identification's programs work on at a time
-    here = recording.time <= recording.time[0] + fit_seconds
+    head = fit_seconds or min(HEAD, _SHARE * float(recording.time[-1] - recording.time[0]))
+    here = recording.time <= recording.time[0] + head
     first = dataclasses.replace(
         recording,
         time=recording.time[here],
@@ -53,7 +137,7 @@ def predict_open_loop(
         sensors={name: values[here] for name, values in recording.sensors.items()},
     )
     begun = set_up(alone, scene, [first], least=blocks.spans(grid.steps)[0][1])
-    z = estimate.checkpoint["z"]
+    z = estimate.checkpoint["z"] if z is None else np.asarray(z)
     levels = Noise(jnp.asarray(estimate.checkpoint["process"]), jnp.asarray(_sensor_levels(estimate, begun)))
     stage = Stage(begun.stages[-1].model, levels)
     stages = (Stage(stage.model, begun.stages[0].noise), stage)
@@ -65,16 +149,46 @@ def predict_open_loop(
     model = whole.stages[-1].model
     assert isinstance(model, Multibody)
     path = open_loop(model, z, levels, x0, samples)
-    simulated = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
-    errors, column = {}, 0
-    for sensor in whole.sensors:
-        size = whole.system.sensors[whole.system.sensor_index(sensor)].size
-        measured = recording.sensors[sensor]
-        predicted = as_read(measured, simulated[:, column : column + size])
-        rms = float(np.sqrt(np.nanmean((measured - predicted) ** 2)))
-        errors[sensor] = {"rms": rms, "nrmse": rms / float(np.nanstd(measured))}
+    readings = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
+    simulated = by_sensor(whole, recording, readings)
+    if steps is None:
+        return Prediction(recording, head, simulated)
+    found = steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps)[grid.step_of, grid.slot_of]
+    begin = grid.t0 + max(head, steps * grid.h)
+    return Prediction(recording, head, simulated, Ahead(begin, by_sensor(whole, recording, found)))
+
+
+def by_sensor(setup: Setup, recording: Recording, readings: np.ndarray) -> dict[str, np.ndarray]:
+    """Predicted readings (samples, channels) of the sensors that a recording has."""
+    found, column = {}, 0
+    for sensor in setup.sensors:
+        size = setup.system.sensors[setup.system.sensor_index(sensor)].size
+        if sensor in recording.sensors:
+            found[sensor] = as_read(recording.sensors[sensor], readings[:, column : column + size])
         column += size
-    return errors
+    return found
+
+
+def predict_open_loop(
+    study: Study, estimate: Estimate, recording: Recording, spec: RecordingSpec, **options: Any
+) -> dict[str, dict[str, float]]:
+    """The `errors` of `predict_recording`, by sensor, over the whole recording."""
+    predicted = predict_recording(study, estimate, recording, spec, **options)
+    return {sensor: errors(recording.sensors[sensor], y) for sensor, y in predicted.simulated.items()}
+
+
+def validate(
+    study: Study, estimate: Estimate, scene: Scene, recordings: Sequence[Recording]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The recordings under `validate` in a study as its estimate predicts them: the `validation` of estimate.json, and
+    arrays of states.npz.
+    """
+    content, states = {}, {}
+    for recording, spec in zip(recordings, study.validation, strict=True):
+        prediction = predict_recording(study, estimate, recording, spec, scene=scene)
+        content[recording.name] = prediction.content()
+        states |= prediction.states()
+    return content, states
 
 
 def _sensor_levels(estimate: Estimate, setup: Setup) -> np.ndarray:

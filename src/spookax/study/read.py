@@ -11,7 +11,7 @@ from spookax.scene.located import FileError, load_located, validate
 from spookax.scene.read import is_scene
 from spookax.study.model import Study, recording_path
 from spookax.study.rules import DATASET_FILE, study_rules
-from spookax.study.windows import located_out
+from spookax.study.windows import LISTS, located_out
 
 
 class StudyError(FileError):
@@ -47,9 +47,9 @@ def _absent_files(data: dict[str, Any], folder: Path) -> Iterator[Finding]:
     scene = data.get("scene")
     if isinstance(scene, str) and not os.path.isfile(folder / scene):
         yield Finding(("scene",), scene, f"no such file: {folder / scene}", _nearest_file(folder / scene))
-    recordings = data.get("recordings")
     told: set[str] = set()
-    for index, entry in enumerate(recordings if isinstance(recordings, list) else []):
+    listed = {name: data[name] for name in LISTS if isinstance(data.get(name), list)}
+    for here, entry in [((name, index), entry) for name in listed for index, entry in enumerate(listed[name])]:
         for key in ("file", "dataset"):
             value = entry.get(key) if isinstance(entry, dict) else None
             if not isinstance(value, str) or (key == "dataset" and not DATASET_FILE.fullmatch(value)):
@@ -64,7 +64,7 @@ def _absent_files(data: dict[str, Any], folder: Path) -> Iterator[Finding]:
                 if os.path.isfile(path):
                     continue
                 message, cure = f"no such file: {path}", _nearest_file(path)
-            yield Finding(("recordings", index, key), value, message, cure)
+            yield Finding((*here, key), value, message, cure)
 
 
 def _nearest_file(path: Path) -> str:

@@ -12,6 +12,7 @@ from spookax.study import units as u
 from spookax.study.columns import Picked, Picker
 from spookax.study.model import RecordingSpec, Study
 from spookax.study.table import RecordingError, Report, Table, read_table
+from spookax.study.windows import RecordingList
 
 Dimensions = Mapping[str, Sequence[str]]
 """Sensor -> the dimension of each number that it reads."""
@@ -44,8 +45,15 @@ class Recording:
     sha256: str = field(repr=False)
 
 
-def read_recordings(study: Study, dimensions: Dimensions | None = None) -> list[Recording]:
-    """Reads all recordings of a study; see `read_recording`.
+def read_recordings(
+    study: Study,
+    dimensions: Dimensions | None = None,
+    key: RecordingList = "recordings",
+    beside: Sequence[Recording] = (),
+) -> list[Recording]:
+    """Reads all recordings of a study, or those under its key `validate`; see `read_recording`.
+
+    `beside`: others whose inputs have the same dimensions.
 
     **Raises:** `RecordingError` with the problems of all files, and where two recordings give a motor inputs
     of different dimensions; `DatasetMissing` if a public data set is not on this machine.
@@ -53,10 +61,10 @@ def read_recordings(study: Study, dimensions: Dimensions | None = None) -> list[
     recordings: list[Recording] = []
     latest: dict[Path, Picker] = {}
     refused: list[RecordingError] = []
-    for index, spec in enumerate(study.recordings):
+    for index, spec in enumerate(study.listed(key)):
 
-        def named(*key: str, index: int = index) -> str:
-            line = study.located.line_of(("recordings", index, *key))
+        def named(*keys: str, index: int = index) -> str:
+            line = study.located.line_of((key, index, *keys))
             return f" (named in {study.located.file}:{line})" if line else ""
 
         try:
@@ -66,7 +74,7 @@ def read_recordings(study: Study, dimensions: Dimensions | None = None) -> list[
     if refused:  # two windows of a file have the same problems
         raise RecordingError(dict.fromkeys(problem for error in refused for problem in error.problems))
     first: dict[str, Recording] = {}
-    for recording in recordings:
+    for recording in (*beside, *recordings):
         report = Report(str(recording.path))
         for motor, unit in recording.input_units.items():
             other = first.setdefault(motor, recording)

@@ -45,6 +45,7 @@ def _bad(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fair(content: Mapping[str, Any]) -> Iterator[str]:
+    yield from _worse_than_nothing(content)
     for name, error, relative, noises in _errors(content):
         if relative is not None and _ROUGH <= relative < _WRONG and (noises is None or noises > _NOISE):
             yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
@@ -96,6 +97,26 @@ def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None
         yield sensor, f"{rms:.2g} {unit}".strip(), relative, noises
 
 
+def _worse_than_nothing(content: Mapping[str, Any]) -> Iterator[str]:
+    """Recordings held back from the identification that a constant predicts better than the simulation."""
+    for run, entry in (content.get("validation") or {}).items():
+        for sensor, signal in entry["signals"].items():
+            rms, relative, held = signal["rms"], signal["nrmse"], signal["rms_held"]
+            if rms is None or not math.isfinite(rms):
+                yield f"Simulated over {run}, which was held back, it does not predict {sensor} at all."
+                continue
+            if nearer := _nearer(rms, relative, held):
+                error = f"{rms:.2g} {signal['unit']}".strip()
+                yield f"Simulated over {run}, which was held back, it misses {sensor} by {error}: {nearer} misses less."
+
+
+def _nearer(rms: float, relative: float | None, held: float | None) -> str:
+    """A constant that predicts a signal better than an error of `rms`; nothing if there is none."""
+    if relative is not None and relative > 1:
+        return "the mean of the recording"
+    return "the reading that it starts from, held," if held is not None and rms > held else ""
+
+
 def _where(content: Mapping[str, Any]) -> str:
     left = (content.get("checks") or {}).get("prediction")
     return "Simulated over readings that were left out" if left else "Simulated from the start of a recording"
@@ -113,4 +134,9 @@ def _largest(density: Any) -> float:
 
 def _praise(content: Mapping[str, Any]) -> str:
     errors = [f"{name} by {error}" for name, error, _, _ in _errors(content)]
-    return f"{_where(content)}, it misses {', '.join(errors)}."
+    praise = f"{_where(content)}, it misses {', '.join(errors)}."
+    if seen := content.get("validation"):
+        shares = [signal["nrmse"] for entry in seen.values() for signal in entry["signals"].values()]
+        worst = max((share for share in shares if share is not None and math.isfinite(share)), default=None)
+        praise += f" Over recordings that were held back, it misses every sensor by at most {_share(worst)}."
+    return praise

@@ -7,15 +7,17 @@ places it comes from.
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard, get_args
 
 from spookax.scene.explain import Finding, Loc, nearest, shown
 from spookax.scene.fields import is_number
 from spookax.scene.located import Located
 from spookax.study.rules import default_name
 
-LISTS = ("recordings", "validate")
-"""The keys of a study that list recordings."""
+RecordingList = Literal["recordings", "validate"]
+"""A key of a study that lists recordings."""
+
+LISTS: tuple[RecordingList, ...] = get_args(RecordingList)
 
 SHARED = ("time", "inputs", "sensors", "every", "time_sd", "offsets")
 """What `defaults` may say for all recordings."""

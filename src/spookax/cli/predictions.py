@@ -1,0 +1,99 @@
+"""The commands that predict recordings with estimates."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import Quiet, app
+from .errors import refusals
+
+Other = Annotated[
+    Path | None,
+    typer.Option("--study", metavar="FILE", help="Study whose recordings are predicted; the estimate's when left out."),
+]
+
+
+@app.command()
+def predict(
+    estimate: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an estimate.")],
+    recording: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Recording to predict; those under `validate` when left out. May be repeated."
+        ),
+    ] = None,
+    study: Other = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for the result; made if there is none.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="K", min=1, help="Predict every reading K steps ahead, too.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Predict recordings with an estimate: simulate them with their inputs alone.
+
+    The first 0.3 s of a recording tell where it starts. With --out writes prediction.json, a CSV file for every
+    recording (time, measured, predicted) and prediction.html. With --steps a Kalman filter follows the recording, and
+    from each of its states the readings K steps of the simulator later are predicted.
+
+    \b
+    Examples:
+      spookax predict out/furuta
+      spookax predict out/furuta --recording train --steps 50 --out out/predicted
+    """
+    with refusals():
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        from ..loading import enable_x64
+        from ..report import write_prediction
+        from ..study.forecast import forecast
+        from .outputs import prediction_table, write_table
+        from .progress import prediction_lines, tracked
+
+        enable_x64()
+        with tracked(quiet) as report:
+            found = forecast(estimate, study=study, recordings=recording or [], steps=steps, report=report)
+        for line in prediction_lines(found.content):
+            typer.echo(line)
+        if out is not None:
+            found.save(out)
+            for prediction in found.predictions:
+                write_table(prediction_table(prediction), out / f"{prediction.recording.name}.csv")
+            typer.echo(f"wrote {out}; the page is {write_prediction(out, found.content, found.states)}")
+
+
+@app.command()
+def compare(
+    estimates: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of estimates.")],
+    study: Other = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the table as JSON, too.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare estimates by how well they predict the same recordings.
+
+    Predicts the recordings under `validate` in the study of the first estimate (where there are none, all of them), or
+    those of --study, as `spookax predict` does. Beside them stand the scene as it was written, with the numbers that it
+    had before, and the last reading before the simulation goes on alone, held. A star marks the least error.
+
+    \b
+    Example:
+      spookax compare out/furuta out/other --study demo/furuta_study.yaml
+    """
+    with refusals():
+        from ..loading import enable_x64
+        from ..study.estimate import finite_json
+        from ..study.forecast import compare as run
+        from .progress import comparison_text, tracked
+
+        enable_x64()
+        with tracked(quiet) as report:
+            found = run(estimates, study=study, report=report)
+        typer.echo(comparison_text(found))
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(finite_json(found), encoding="utf-8")
+            typer.echo(f"wrote {out}")
