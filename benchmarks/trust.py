@@ -58,7 +58,7 @@ def _one(name: str, rule: str, data: Set, estimator: dict[str, Any] | None) -> l
     others = _study(f"{name}_other", data, data.other, estimator)
     scene, errors = sx.read_scene(others.scene_path), {}
     for spec, recording in zip(others.recordings, sx.read_recordings(others, sensor_dimensions(scene)), strict=True):
-        for sensor, error in predict_open_loop(others, estimate, recording, spec, scene=scene).items():
+        for sensor, error in predict_open_loop(others, estimate, recording, spec, scene=scene, fit_seconds=0.3).items():
             errors.setdefault(sensor, []).append(error["rms"])
     for sensor, values in errors.items():
         unit = {"angle": "rad", "length": "m"}.get(sensor_dimensions(scene)[sensor][0], "")

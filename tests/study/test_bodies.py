@@ -7,8 +7,9 @@ import pytest
 
 from spookax.models import Free
 from spookax.scene import Scene, get_number
-from spookax.study.bodies import idle_moments, make_way, possible
+from spookax.study.bodies import idle_doubts, idle_moments, in_the_way, make_way, possible
 from spookax.study.estimate import identified_scene
+from spookax.study.read import read_study
 
 HINGE = {"type": "hinge", "child": "a", "axis": [0, 1, 0]}
 
@@ -103,3 +104,21 @@ def test_moments_with_effect_never_make_way():
     missing, why = identified_scene(scene(BALL), {"bodies.a.inertia.yy": 5.0})
     assert missing is None
     assert "triangle inequality" in why
+
+
+def test_unknowns_without_effect_are_named_before_a_fit(tmp_path):
+    text = "spookax: 1\nscene: scene.yaml\nrecordings: [{file: a.csv, time: t, sensors: {angle: q}}]\nparameters:\n"
+    path, moment = tmp_path / "study.yaml", "bodies.a.inertia"
+    path.write_text(f"{text}  {moment}.xx: {{}}\n  {moment}.yy: {{}}\n")
+    (doubt,) = idle_doubts(read_study(path, locate=False), scene({"one": HINGE}))
+    assert str(doubt).endswith(
+        f"study.yaml:5: parameters.{moment}.xx: body 'a' never turns about its x axis, so that this moment has no "
+        "effect. Delete this line."
+    )
+    path.write_text(f"{text}  {moment}.yy: {{}}\n")
+    study = read_study(path, locate=False)
+    assert not list(idle_doubts(study, scene({"one": HINGE})))
+    (line,) = in_the_way(study, scene({"one": HINGE}))
+    assert line.startswith(f"{moment}.yy: xx and zz have no effect")
+    assert not list(in_the_way(study, scene({"one": HINGE}, [5.0, 0.3, 5.05])))
+    assert not list(in_the_way(study, scene(BALL)))

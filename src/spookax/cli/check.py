@@ -6,7 +6,7 @@ from pathlib import Path
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene
 from ..scene.located import load_located
 from ..scene.read import is_study
-from ..study.bodies import idle_doubts
+from ..study.bodies import idle_doubts, in_the_way
 from ..study.check import check_against_scene, sensor_dimensions
 from ..study.doubts import recording_doubts, step_doubts
 from ..study.read import read_study
@@ -122,7 +122,7 @@ def check_study(path: Path) -> Checked:
     samples = sum(recording.time.size for recording in recordings)
     runs, unknown = _count(len(recordings), "recording"), _count(len(study.parameters), "unknown parameter")
     summary = f"{path}: study of scene '{scene.name}', {unknown}, {runs} with {samples} samples"
-    lines = [_duration(recording, step) for recording in recordings]
+    lines = [*in_the_way(study, scene), *(_duration(recording, step) for recording in recordings)]
     return Checked(summary, lines + [f"to validate, {_duration(r, step)}" for r in held_back], doubts)
 
 

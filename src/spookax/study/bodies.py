@@ -101,25 +101,29 @@ def _nearest(moments: Mapping[str, float], free: Sequence[str]) -> dict[str, flo
 
 
 def idle_doubts(study: Study, scene: Scene) -> Iterator[FileProblem]:
-    """Unknown moments without effect, and known ones without effect that are near to what an unknown one needs."""
+    """Unknown moments without effect."""
+    for name, idle in idle_moments(scene).items():
+        for part in idle:
+            if (path := f"bodies.{name}.inertia.{part}") in study.parameters:
+                message = f"body '{name}' never turns about its {part[0]} axis, so that this moment has no effect"
+                yield study.located.problem(Finding(("parameters", path), None, message, "Delete this line."))
+
+
+def in_the_way(study: Study, scene: Scene) -> Iterator[str]:
+    """Sentences about known moments without effect that leave an unknown one of the same body little room."""
     for name, idle in idle_moments(scene).items():
         path, inertia = f"bodies.{name}.inertia", scene.bodies[name].inertia
         mine = [part for part in NAMES if f"{path}.{part}" in study.parameters]
-        for part in set(mine).intersection(idle):
-            message = f"body '{name}' never turns about its {part[0]} axis, so that this moment has no effect"
-            yield study.located.problem(Finding(("parameters", f"{path}.{part}"), None, message, "Delete this line."))
         known = [part for part in idle if part not in mine]
         if len(mine) != 1 or len(known) != 2:
             continue
         (own,), (a, b) = mine, (getattr(inertia, part) for part in known)
         start = study.parameters[f"{path}.{own}"].start or getattr(inertia, own)
         if abs(a - b) > start / _ROOM or a + b < _ROOM * start:
-            message = (
-                f"{known[0]} and {known[1]} of body '{name}' have no effect on its motion, but with them no body has "
-                f"a moment {own} outside {abs(a - b):.4g} to {a + b:.4g} kg m^2"
+            yield (
+                f"{path}.{own}: {known[0]} and {known[1]} have no effect on this motion; if it is found outside "
+                f"{abs(a - b):.4g} to {a + b:.4g} kg m^2, the identified scene has others, for no body has these"
             )
-            cure = "Nothing need be done: where the estimate is outside, scene.yaml has other numbers for them."
-            yield study.located.problem(Finding(("parameters", f"{path}.{own}"), None, message, cure))
 
 
 def _directions(scene: Scene) -> dict[str, np.ndarray]:

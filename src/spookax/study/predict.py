@@ -107,8 +107,8 @@ def predict_recording(
     """Simulate a recording from its first `fit_seconds` on, without feedback.
 
     The initial state and the offsets that `spec` frees are fitted on the first `fit_seconds` only (when left out 0.3 s,
-    of short recordings a third), with the parameters, noise levels, step and friction speed of the estimate; then the recorded inputs are
-    simulated. What the identification has compiled is used again.
+    of short recordings a third), with the parameters, noise levels, step and friction speed of the estimate; then the
+    recorded inputs are simulated. What the identification has compiled is used again.
 
     **Arguments:**
 
