@@ -18,7 +18,7 @@ import spookax as sx
 from .measure import OUT, Row, row
 
 FOLDER = OUT / "faulty_recordings"
-H, STEPS = 5e-3, 1024
+H, STEPS, MORE = 5e-3, 1024, 32  # steps; more of them than samples, for clocks that run fast
 DRAWS = int(os.environ.get("SPOOKAX_DRAWS", "10"))
 Channels = dict[str, np.ndarray]
 
@@ -26,7 +26,9 @@ Channels = dict[str, np.ndarray]
 def _pendulum() -> dict[str, Any]:
     return {
         "bodies": {"bob": {"mass": 1.0, "com": [0, 0, -0.3], "inertia": [0.02, 1, 1]}},
-        "joints": {"pin": {"type": "hinge", "child": "bob", "axis": [1, 0, 0], "friction": {"viscous": 0.05, "coulomb": 0.05}}},
+        "joints": {
+            "pin": {"type": "hinge", "child": "bob", "axis": [1, 0, 0], "friction": {"viscous": 0.05, "coulomb": 0.05}}
+        },
         "motors": {"drive": {"type": "torque", "joint": "pin", "gain": 0.5}},
         "sensors": {"angle": {"type": "joint_position", "joint": "pin", "sd": 1e-3}},
     }
@@ -39,8 +41,19 @@ def _cart() -> dict[str, Any]:
             "bob": {"mass": 0.3, "com": [0, 0, -0.25], "inertia": [0.004, 0.004, 0.001]},
         },
         "joints": {
-            "rail": {"type": "prismatic", "child": "cart", "axis": [0, 1, 0], "friction": {"viscous": 1.0, "coulomb": 0.4}},
-            "pin": {"type": "hinge", "parent": "cart", "child": "bob", "axis": [1, 0, 0], "friction": {"viscous": 0.003}},
+            "rail": {
+                "type": "prismatic",
+                "child": "cart",
+                "axis": [0, 1, 0],
+                "friction": {"viscous": 1.0, "coulomb": 0.4},
+            },
+            "pin": {
+                "type": "hinge",
+                "parent": "cart",
+                "child": "bob",
+                "axis": [1, 0, 0],
+                "friction": {"viscous": 0.003},
+            },
         },
         "motors": {"drive": {"type": "torque", "joint": "rail", "gain": 2.0}},
         "sensors": {
@@ -51,7 +64,12 @@ def _cart() -> dict[str, Any]:
 
 
 UNKNOWN = {
-    "pendulum": ["bodies.bob.inertia.xx", "joints.pin.friction.viscous", "joints.pin.friction.coulomb", "motors.drive.gain"],
+    "pendulum": [
+        "bodies.bob.inertia.xx",
+        "joints.pin.friction.viscous",
+        "joints.pin.friction.coulomb",
+        "motors.drive.gain",
+    ],
     "cart": [
         "joints.rail.friction.viscous",
         "joints.rail.friction.coulomb",
@@ -66,8 +84,8 @@ FIRST_JOINT = {"pendulum": "pin", "cart": "rail"}
 
 def _input(rng: np.random.Generator) -> np.ndarray:
     """A chirp and steps, both at random. [V]"""
-    t = H * np.arange(STEPS)
-    steps = np.repeat(rng.uniform(-1.5, 1.5, STEPS // 64 + 1), 64)[:STEPS]
+    t = H * np.arange(STEPS + MORE)
+    steps = np.repeat(rng.uniform(-1.5, 1.5, t.size // 64 + 1), 64)[: t.size]
     f = rng.uniform(0.4, 0.8)
     return steps + rng.uniform(1.0, 2.0) * np.sin(2 * np.pi * (f + 0.12 * t) * t + rng.uniform(0, 6))
 
@@ -76,23 +94,22 @@ _SIMULATORS: dict[str, Any] = {}
 
 
 def _simulated(name: str, scene: dict[str, Any], u: np.ndarray, rng: np.random.Generator) -> Channels:
-    system, params = sx.build(sx.Scene.model_validate({"spookax": 1, "step": H, "regularisation": {"v_creep": 1e-3}, **scene}))
+    system, params = sx.build(
+        sx.Scene.model_validate({"spookax": 1, "step": H, "regularisation": {"v_creep": 1e-3}, **scene})
+    )
     key = f"{name} {'drag' if 'drag' in str(scene) else ''}{'stribeck' if 'stribeck' in str(scene) else ''}"
     if key not in _SIMULATORS:
         _SIMULATORS[key] = jax.jit(lambda p, s, u: sx.rollout(system, p, s, u[:, None]))
     pin = {"position": rng.uniform(-0.8, 0.8), "rate": rng.uniform(-1, 1)}
     state = sx.state_from_joints(system, params, {"pin": pin})
     path = _SIMULATORS[key](params, state, jnp.asarray(u))
-    sensors = scene["sensors"]
-    return {
-        n: np.asarray(path.joint(s["joint"])[0])[:STEPS] + s["sd"] * rng.standard_normal(STEPS) for n, s in sensors.items()
-    }
+    return {n: np.asarray(path.joint(s["joint"])[0])[: STEPS + MORE] for n, s in scene["sensors"].items()}
 
 
 def draw(name: str, fault: str, seed: int) -> np.ndarray:
     """A recording of the mechanism with a fault: time, input, sensors in columns."""
     rng = np.random.default_rng([seed, *map(ord, fault[:4] + name[:2])])
-    t, u, truth = H * np.arange(STEPS), _input(rng), SCENES[name]()
+    t, u, truth = H * np.arange(STEPS + MORE), _input(rng), SCENES[name]()
     sign = rng.choice([-1.0, 1.0])
     friction = truth["joints"][FIRST_JOINT[name]]["friction"]
     if fault == "friction":
@@ -104,8 +121,13 @@ def draw(name: str, fault: str, seed: int) -> np.ndarray:
     acted = u
     if fault == "delay":
         late = int(rng.integers(3, 10) * sign)
-        acted = u[np.clip(np.arange(STEPS) - late, 0, STEPS - 1)]
+        acted = u[np.clip(np.arange(u.size) - late, 0, None).clip(max=u.size - 1)]
     y = _simulated(name, truth, acted, rng)
+    if fault == "clock":
+        fast = sign * rng.uniform(0.004, 0.015)
+        y = {n: np.interp(t * (1 + fast), t, v) for n, v in y.items()}
+    t, u = t[:STEPS], u[:STEPS]
+    y = {n: v[:STEPS] + truth["sensors"][n]["sd"] * rng.standard_normal(STEPS) for n, v in y.items()}
     which = list(y)[int(rng.integers(len(y)))]
     keep = np.ones(STEPS, dtype=bool)
     if fault == "sign":
@@ -126,9 +148,6 @@ def draw(name: str, fault: str, seed: int) -> np.ndarray:
     elif fault == "outliers":
         at = rng.choice(np.arange(5, STEPS - 5), int(rng.integers(4, 20)), replace=False)
         y[which][at] += rng.choice([-1, 1], at.size) * rng.uniform(0.05, 0.5, at.size)
-    elif fault == "clock":
-        fast = sign * rng.uniform(0.004, 0.015)
-        y = {n: np.interp(t * (1 + fast), t, v) for n, v in y.items()}
     elif fault == "drift":
         spread = float(np.std(y[which]))
         y[which] = y[which] + sign * rng.uniform(0.05, 0.2) * spread * t / t[-1]
@@ -158,7 +177,13 @@ def identified(name: str, fault: str, seed: int) -> sx.Estimate:
         "spookax": 1,
         "scene": f"{name}.yaml",
         "recordings": [
-            {"name": "run", "file": "run.csv", "time": "t", "inputs": {"drive": "u"}, "sensors": {n: n for n in scene["sensors"]}}
+            {
+                "name": "run",
+                "file": "run.csv",
+                "time": "t",
+                "inputs": {"drive": "u"},
+                "sensors": {n: n for n in scene["sensors"]},
+            }
         ],
         "parameters": parameters,
     }
@@ -186,5 +211,7 @@ def run(part: str | None = None) -> list[Row]:
             first = sum(kinds[:1] == [fault] for kinds in named[fault])
             rows.append(row(fault, f"first suspicion, of {DRAWS}", first, "draws"))
         if "clean" in named:
-            rows.append(row(fault, f"named in clean draws, of {DRAWS}", sum(fault in k for k in named["clean"]), "draws"))
+            rows.append(
+                row(fault, f"named in clean draws, of {DRAWS}", sum(fault in k for k in named["clean"]), "draws")
+            )
     return rows

@@ -10,6 +10,7 @@ from ..estimation.innovations import ljung_box
 from ..estimation.problem import Fit
 from ..models import Multibody
 from .blemishes import blemishes
+from .misread import Misread
 from .setup import Setup
 from .signatures import Explained, Key, explained, signatures
 
@@ -20,8 +21,6 @@ _MOST = 0.1  # of a recording: more lags than that are few products
 _GAIN = 12.0  # least rise of the log-likelihood that is a suspicion [nats]
 _SHARE = 0.01  # of the innovations' square, the same
 _REST = 0.1  # of the first suspicion's gain: what explains less is not told
-_FLIPPED = -0.2  # factor on a channel: below it the sign is wrong
-_UNIT = 5.0  # factor, or its inverse: beyond it the unit is
 _OFF = 0.02  # relative error of a scale that is worth a word
 _FACTORS = {180 / math.pi: "degrees and radians", 1000.0: "a thousandth", 60.0: "minutes and seconds"}
 _NEAR = math.log(1.7)  # of a known factor
@@ -56,16 +55,17 @@ _CURES = {
 }
 
 
-def diagnosis(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def diagnosis(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> dict[str, Any]:
     """The `diagnosis` of `estimate.json`.
 
-    **Arguments:** the fit, and the arrays of `states.npz` with innovations and estimated readings.
+    **Arguments:** the fit; the arrays of `states.npz` with innovations and estimated readings; a sign or unit with which
+    it would have gone well, if one was found.
 
     **Returns:** `sentence`; `white`: whether no test speaks against it; `runs`: correlations of the innovations in every
     run, with p-values; `suspects`, the first suspicion first.
     """
     runs = {r.name: _correlations(r.time, r.inputs, dict(_innovations(r.name, states))) for r in setup.recordings}
-    found = suspects(setup, fit, states)
+    found = suspects(setup, fit, states, wrong)
     white = all(s["p"] is None or s["p"] > LEVEL for run in runs.values() for s in run["sensors"].values())
     free = all(s["free_of_inputs"] for run in runs.values() for s in run["sensors"].values())
     return {
@@ -104,7 +104,9 @@ def _correlations(
             limit = LIMIT / math.sqrt(float(there.sum()))
             own.append(_against(e, e, range(1, lags + 1)))
             for motor, u in inputs.items():
-                by_input.setdefault(motor, []).append(_against(e, np.where(there, u - u.mean(), 0.0), range(-lags, lags + 1)))
+                by_input.setdefault(motor, []).append(
+                    _against(e, np.where(there, u - u.mean(), 0.0), range(-lags, lags + 1))
+                )
         cross = {motor: _largest(lines) for motor, lines in by_input.items()}
         # the level of each lag, so that all of them together have LEVEL
         strict = _normal_limit(LEVEL / max(1, (2 * lags + 1) * len(cross))) / LIMIT * limit
@@ -136,10 +138,12 @@ def _largest(lines: list[np.ndarray]) -> list[float]:
     return max(lines, key=lambda line: float(np.max(np.abs(line)))).tolist() if lines else []
 
 
-def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> list[Suspect]:
+def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> list[Suspect]:
     """What may be wrong, the likeliest first: each kind once, where it shows most."""
     found = [*_at_sight(setup), *_from_parameters(setup, fit)]
-    if fit.parts is not None and np.all(np.isfinite(fit.cost)):
+    if wrong is not None:
+        found.append(_misread(wrong))
+    if fit.parts is not None and np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost):
         found += _from_innovations(explanations(setup, fit, states))
     best: dict[str, Suspect] = {}
     for suspect in sorted(found, key=lambda s: -s.gain):
@@ -172,6 +176,14 @@ def _from_parameters(setup: Setup, fit: Fit) -> Iterator[Suspect]:
         elif name := _known(ratio):
             text = f"{path} has come out {_times(ratio)} its start, about the factor between {name}"
             yield Suspect("unit", motor.name, _CERTAIN, None, text, _CURES["unit"])
+
+
+def _misread(wrong: Misread) -> Suspect:
+    better = f"a rough fit misses {100 * wrong.ratio:.2g} % as much"
+    if wrong.factor < 0:
+        return Suspect("sign", wrong.channel, 2 * _CERTAIN, None, f"{wrong.channel}: turned, {better}", _CURES["sign"])
+    text = f"{wrong.channel}: multiplied by {wrong.factor:.3g}, {better}"
+    return Suspect("unit", wrong.channel, 2 * _CERTAIN, None, text, _CURES["unit"])
 
 
 def _gains(setup: Setup, fit: Fit) -> np.ndarray:
@@ -216,17 +228,15 @@ def _from_innovations(found: list[Explained]) -> Iterator[Suspect]:
 
 
 def _words(key: Key, size: float) -> tuple[str, str]:
+    factor = 1 + size
     if key.kind == "scale":
-        factor = 1 + size
-        if factor < _FLIPPED:
-            return "sign", "the sign is turned"
-        if not 1 / _UNIT < factor < _UNIT:
-            return "unit", f"readings are {_times(max(factor, 1e-3))} what they should be"
         return ("scale", f"numbers are {factor:.3g} times what they should be") if abs(size) > _OFF else ("", "")
     if key.kind == "delay":
-        late = float(key.form) if key.form else size
+        late = size * float(key.form or 1.0)
         return "delay", f"{abs(late):.2g} s {'late' if late > 0 else 'early'} against the others"
     return {
+        "sign": ("sign", "the sign is turned"),
+        "unit": ("unit", f"numbers are {_times(factor)} what they should be"),
         "zero": ("zero", f"zero is off by {size:.2g}"),
         "clock": ("clock", f"the clock of the sensors is off by {100 * size:.2g} % against that of the inputs"),
         "drift": ("drift", f"the zero drifts by {size:.2g}"),

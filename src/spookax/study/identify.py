@@ -133,7 +133,7 @@ def _estimate(solver: Solver) -> Estimate:
             "coloured": _coloured(solver),
             "prediction": _left_out(solver),
         },
-        "diagnosis": diagnosis(setup, fit, states),
+        "diagnosis": diagnosis(setup, fit, states, solver.misread),
         "versions": versions(),
         "hashes": hashes_of(setup, study),
     }

@@ -5,9 +5,11 @@ the readings or to the impulses on the joints. The last linearised fit tells wha
 signature passes the filter as the column of one more parameter would, S = -(H Y + D), Y+ = A Y + B c + K S. With the
 innovations nu, their covariance F and the columns of all that is estimated projected out, the fault explains
 
-    gain = (S' F^-1 nu)^2 / (2 S' F^-1 S)   [nats],      theta = -S' F^-1 nu / (S' F^-1 S).
+    b theta - a theta^2 / 2   [nats],      a = S' F^-1 S,   b = -S' F^-1 nu,
 
-No parameter is estimated again and nothing is compiled.
+which is averaged over the sizes that a fault usually has, a normal density about zero: a fault that would have to be
+absurdly large explains nothing. A sign or a unit has one size only. No parameter is estimated again and nothing is
+compiled.
 
 **Source:** the score test of Rao (1948) on the innovations form of the likelihood; de Jong (1989) for the columns.
 """
@@ -25,6 +27,8 @@ from .setup import Setup
 
 _SHIFTS = (1, 2, 3, 5, 8, 12, 18, 27)  # usual distances of samples that an input is shifted by, to both sides
 _EDGE = 0.2  # of the RMS speed: where dry friction turns over, and where it falls with the speed
+_SCALE, _DELAY, _DRIFT, _CLOCK = 0.03, 10.0, 0.3, 0.01  # usual sizes: -, samples, of how much a channel moves, -
+_FACTORS = (np.pi / 180, 180 / np.pi, 1e-3, 1e3)  # between units
 _NOVEL = 1e-4  # of a signature's square that the parameters must leave, or it says nothing of its own
 
 
@@ -37,7 +41,7 @@ class Key(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """`gain`: rise of the log-likelihood [nats]; `share`: of what the innovations' square is; `size`: of the fault."""
+    """`gain`: rise of the log-evidence [nats]; `share`: of the innovations' square that goes; `size`: of the fault."""
 
     key: Key
     gain: float
@@ -47,9 +51,10 @@ class Explained(NamedTuple):
 
 class Column(NamedTuple):
     """A signature per unit of the fault: of readings at every stamp [unit of the sensor], or of forces on an axis at
-    every step [N m or N].
+    every step [N m or N]. `usual`: size of the fault, as a standard deviation; None where there is no scale for it.
     """
 
+    usual: float | None
     readings: dict[str, np.ndarray]
     axis: int | None = None
     force: np.ndarray | None = None
@@ -59,26 +64,26 @@ def signatures(
     setup: Setup, recording: Recording, grid: Grid, estimated: dict[str, np.ndarray], gains: np.ndarray
 ) -> dict[Key, Column]:
     """Signatures of all faults that a recording may have, along its estimated readings (stamps, numbers)."""
-    time = recording.time - recording.time[0]
+    time, apart = recording.time - recording.time[0], float(np.median(np.diff(recording.time)))
     rates = {name: np.gradient(values, time, axis=0) for name, values in estimated.items()}
     found: dict[Key, Column] = {}
     for name, values in estimated.items():
-        one = np.ones_like(values)
-        found[Key("zero", name)] = Column({name: one})
-        found[Key("scale", name)] = Column({name: values})
-        found[Key("delay", name)] = Column({name: -rates[name]})
-        found[Key("drift", name, recording.name)] = Column({name: one * (time / time[-1] - 0.5)[:, None]})
+        one, moves = np.ones_like(values), float(np.std(values))
+        found[Key("zero", name)] = Column(moves, {name: one})
+        found[Key("scale", name)] = Column(_SCALE, {name: values})
+        found[Key("delay", name)] = Column(_DELAY * apart, {name: -rates[name]})
+        found[Key("drift", name, recording.name)] = Column(
+            _DRIFT * moves, {name: one * (time / time[-1] - 0.5)[:, None]}
+        )
     if recording.inputs:
-        found[Key("clock", "")] = Column({name: time[:, None] * rate for name, rate in rates.items()})
+        found[Key("clock", "")] = Column(_CLOCK, {name: time[:, None] * rate for name, rate in rates.items()})
     if setup.model.noise.kind == "joints":  # the fit knows what an impulse on a joint does
         found |= dict(_of_inputs(setup, recording, grid, gains))
         found |= dict(_of_friction(setup, recording, grid, estimated, rates))
     return found
 
 
-def _of_inputs(
-    setup: Setup, recording: Recording, grid: Grid, gains: np.ndarray
-) -> Iterator[tuple[Key, Column]]:
+def _of_inputs(setup: Setup, recording: Recording, grid: Grid, gains: np.ndarray) -> Iterator[tuple[Key, Column]]:
     """An input that is larger than recorded, or acts earlier or later."""
     apart = float(np.median(np.diff(recording.time)))
     for m, motor in enumerate(setup.system.motors):
@@ -86,11 +91,11 @@ def _of_inputs(
             continue
         value, factor = recording.inputs[motor.name], gains[m]
         here = kick_means(grid, recording.time, value)
-        yield Key("scale", motor.name), Column({}, motor.axis, factor * here)
+        yield Key("scale", motor.name), Column(_SCALE, {}, motor.axis, factor * here)
         for n in _SHIFTS:
             for late in (n * apart, -n * apart):
                 moved = kick_means(grid, recording.time + late, value) - here
-                yield Key("delay", motor.name, f"{late:.9g}"), Column({}, motor.axis, factor * moved)
+                yield Key("delay", motor.name, f"{late:.9g}"), Column(1.0, {}, motor.axis, factor * moved)
 
 
 def _of_friction(
@@ -129,7 +134,7 @@ def _of_friction(
                 load = np.abs(kick_means(grid, recording.time, recording.inputs[motor.name]))
                 forms["load"] = -dry * load / max(float(load.max()), 1e-300)
         for form, force in forms.items():
-            yield Key("friction", setup.system.axes[axis].name, form), Column({}, axis, force)
+            yield Key("friction", setup.system.axes[axis].name, form), Column(None, {}, axis, force)
 
 
 def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[Explained]:
@@ -138,7 +143,7 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
     keys = list(dict.fromkeys(key for of_one in columns for key in of_one))
     shared = len(fit.iterate.z)
     count = shared + len(keys)
-    gram, right, square = np.zeros((count, count)), np.zeros(count), 0.0
+    gram, right, square, readings = np.zeros((count, count)), np.zeros(count), 0.0, 0
     for i, (part, of_one) in enumerate(zip(fit.parts, columns, strict=True)):
         white, nu = _through_the_filter(setup, fit, i, part, of_one)
         own = white[:, shared : part.N.shape[0]]
@@ -148,7 +153,7 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
         pull = -own.T @ nu - setup.problem.own_weight**2 * fit.iterate.own[i]
         gram[np.ix_(at, at)] += mine.T @ mine - (mine.T @ own) @ corner @ (own.T @ mine)
         right[at] += -mine.T @ nu - (mine.T @ own) @ corner @ pull
-        square += float(nu @ nu)
+        square, readings = square + float(nu @ nu), readings + int(np.sum(nu != 0))
     inside = [i for i in range(shared) if fit.reach[i] == 0]
     gram[:shared, :shared] += np.diag(setup.problem.weight**2)
     right[:shared] += setup.problem.weight**2 * (setup.problem.prior - fit.iterate.z)
@@ -158,10 +163,18 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
         # a zero that is off is not to pass for a drift or a scale
         held = inside + [at for at in zeros.values() if at != j and key.kind != "zero"]
         solved = np.linalg.pinv(gram[np.ix_(held, held)], hermitian=True) @ gram[held, j]
-        left = gram[j, j] - gram[j, held] @ solved
-        if left > _NOVEL * gram[j, j] > 0:
-            score = right[j] - solved @ right[held]
-            found.append(Explained(key, score**2 / (2 * left), score**2 / left / square, score / left))
+        a = gram[j, j] - gram[j, held] @ solved
+        if not a > _NOVEL * gram[j, j] > 0:
+            continue
+        b = right[j] - solved @ right[held]
+        usual = next(of_one[key].usual for of_one in columns if key in of_one)
+        weight = a / readings if usual is None else usual**-2
+        gain = b**2 / (2 * (a + weight)) - np.log(1 + a / weight) / 2
+        found.append(Explained(key, gain, b**2 / a / square, b / a))
+        if key.kind == "scale":
+            for kind, size in [("sign", -2.0), *(("unit", factor - 1) for factor in _FACTORS)]:
+                gain = b * size - a * size**2 / 2
+                found.append(Explained(key._replace(kind=kind), gain, 2 * gain / square, size))
     return sorted(found, key=lambda e: -e.gain)
 
 
