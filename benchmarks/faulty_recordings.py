@@ -124,7 +124,7 @@ def draw(name: str, fault: str, seed: int) -> np.ndarray:
         acted = u[np.clip(np.arange(u.size) - late, 0, None).clip(max=u.size - 1)]
     y = _simulated(name, truth, acted, rng)
     if fault == "clock":
-        fast = sign * rng.uniform(0.004, 0.015)
+        fast = sign * rng.uniform(0.003, 0.01)
         y = {n: np.interp(t * (1 + fast), t, v) for n, v in y.items()}
     t, u = t[:STEPS], u[:STEPS]
     y = {n: v[:STEPS] + truth["sensors"][n]["sd"] * rng.standard_normal(STEPS) for n, v in y.items()}
@@ -168,7 +168,6 @@ def identified(name: str, fault: str, seed: int) -> sx.Estimate:
     np.savetxt(FOLDER / "run.csv", table, "%.9g", ",", header=header, comments="")
     text = {"spookax": 1, "step": H, **scene}
     (FOLDER / f"{name}.yaml").write_text(yaml.safe_dump(text))
-    system, _ = sx.build(sx.Scene.model_validate(text))
     parameters = {}
     for i, path in enumerate(UNKNOWN[name]):
         value = float(sx.scene.get_number(sx.Scene.model_validate(text), path))

@@ -11,18 +11,19 @@ _GAP = 3.0  # usual distances of samples: a longer one is a gap
 _REGULAR = 1.5  # usual distances that nine of ten samples keep: else gaps are how the recording was made
 _LINES = 5.0  # lost samples that are worth a word
 _SITS = 4  # samples in a row with the same extreme value
-_TIMES = 2  # that a channel went to its end and sat there
+_TIMES = 2  # that a channel went to its end and sat there at speed
+_EQUAL = 0.1  # of neighbours: where fewer are equal, noise tells that a channel that rests is clipped
 _SPIKE = 8.0  # robust standard deviations that a reading lies off its neighbours
 _SPIKES = 2  # that are worth a word
 _NEVER = 0.05  # of all readings: what is more frequent is no outlier
 
 
 class Blemish(NamedTuple):
-    """`kind`: gaps, saturation or outliers; `where`: sensor, or empty for all; `count`, and the sentence about it."""
+    """`kind`: gaps, saturation or outliers; `where`: sensor, or empty for all; `times`, and the sentence about it."""
 
     kind: str
     where: str
-    count: float
+    times: float
     text: str
 
 
@@ -46,9 +47,9 @@ def blemishes(recording: Recording) -> Iterator[Blemish]:
                 yield Blemish("gaps", name, own[0], text)
             for end in (float(value.max()), float(value.min())):
                 if times := _sits(value, end):
-                    text = f"it sits on {end:.4g} {times} times and leaves at speed"
+                    text = f"it sits on {end:.4g} {times} times"
                     yield Blemish("saturation", name, times, text)
-            spikes = _spikes(value)
+            spikes = _spikes(time, value)
             if spikes.size:
                 first = ", ".join(f"{t:.4g}" for t in time[spikes[:3]])
                 more = " s and others" if spikes.size > 3 else " s"
@@ -73,21 +74,22 @@ def _lost(time: np.ndarray) -> tuple[float, float, float] | None:
 
 
 def _sits(value: np.ndarray, end: float) -> int:
-    """How often a channel comes to an end at speed, sits on exactly it and leaves at speed, as a clipped one does."""
+    """How often a channel sits on exactly its end without noise, or comes to it and leaves it at speed: it is clipped."""
     at = np.flatnonzero(np.diff(np.concatenate([[0], (value == end).astype(int), [0]])))
     steps = np.diff(np.unique(value))
     finest = float(steps.min()) if steps.size else 0.0
+    noisy = np.mean(np.diff(value[(value != value.max()) & (value != value.min())]) == 0) < _EQUAL
     found = 0
     for begin, stop in at.reshape(-1, 2):
         if stop - begin < _SITS or begin < 3 or stop > len(value) - 3:
             continue
         before, behind = np.abs(value[begin - 3] - end) / 3, np.abs(value[stop + 2] - end) / 3
         # a motion that turns round there comes to it slower than half the speed that many samples at rest allow
-        found += min(before, behind) > max(2.0 * finest / (stop - begin), 1e-12)
-    return found if found >= _TIMES else 0
+        found += noisy or min(before, behind) > max(2.0 * finest / (stop - begin), 1e-12)
+    return int(found) if found >= (1 if noisy else _TIMES) else 0
 
 
-def _spikes(value: np.ndarray) -> np.ndarray:
+def _spikes(time: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Readings that lie far off the cubic through their four neighbours, and their neighbours do not."""
     off = np.zeros_like(value)
     off[2:-2] = value[2:-2] - (4 * (value[1:-3] + value[3:-1]) - value[:-4] - value[4:]) / 6
@@ -96,6 +98,11 @@ def _spikes(value: np.ndarray) -> np.ndarray:
     if not usual > 0:
         return np.zeros(0, dtype=int)
     size = np.abs(off)
+    apart = np.diff(time)
+    even = np.zeros(len(value), dtype=bool)  # a cubic on other stamps is another one
+    near = apart < _REGULAR * np.median(apart)
+    even[2:-2] = near[:-3] & near[1:-2] & near[2:-1] & near[3:]
+    size = np.where(even, size, 0.0)
     top = (size[1:-1] >= size[:-2]) & (size[1:-1] > size[2:]) & (size[1:-1] > _SPIKE * usual)
     found = np.flatnonzero(top) + 1
     return found if _SPIKES <= found.size <= _NEVER * value.size else np.zeros(0, dtype=int)

@@ -4,7 +4,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 from ..estimation.innovations import ljung_box
 from ..estimation.problem import Fit
@@ -58,11 +60,11 @@ _CURES = {
 def diagnosis(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> dict[str, Any]:
     """The `diagnosis` of `estimate.json`.
 
-    **Arguments:** the fit; the arrays of `states.npz` with innovations and estimated readings; a sign or unit with which
-    it would have gone well, if one was found.
+    **Arguments:** the fit; the arrays of `states.npz` with innovations and estimated readings; a sign or unit with
+    which it would have gone well, if one was found.
 
-    **Returns:** `sentence`; `white`: whether no test speaks against it; `runs`: correlations of the innovations in every
-    run, with p-values; `suspects`, the first suspicion first.
+    **Returns:** `sentence`; `white`: whether no test speaks against it; `runs`: correlations of the innovations in
+    every run, with p-values; `suspects`, the first suspicion first.
     """
     runs = {r.name: _correlations(r.time, r.inputs, dict(_innovations(r.name, states))) for r in setup.recordings}
     found = suspects(setup, fit, states, wrong)
@@ -121,8 +123,6 @@ def _correlations(
 
 
 def _normal_limit(p: float) -> float:
-    from scipy import stats
-
     return float(stats.norm.isf(p / 2))
 
 
@@ -188,7 +188,7 @@ def _misread(wrong: Misread) -> Suspect:
 
 def _gains(setup: Setup, fit: Fit) -> np.ndarray:
     z = np.concatenate([fit.iterate.z, np.zeros(setup.model.own.size)])
-    return np.asarray(setup.model.physical(z).gain)
+    return np.asarray(setup.model.physical(jnp.asarray(z)).gain)
 
 
 def _known(ratio: float) -> str:
@@ -234,6 +234,9 @@ def _words(key: Key, size: float) -> tuple[str, str]:
     if key.kind == "delay":
         late = size * float(key.form or 1.0)
         return "delay", f"{abs(late):.2g} s {'late' if late > 0 else 'early'} against the others"
+    if key.kind == "clock":
+        fast = abs(size * float(key.form or 1.0))
+        return "clock", f"the clocks of inputs and sensors differ by {100 * fast:.2g} %"
     return {
         "sign": ("sign", "the sign is turned"),
         "unit": ("unit", f"numbers are {_times(factor)} what they should be"),

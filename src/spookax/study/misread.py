@@ -20,7 +20,6 @@ from .setup import Setup, set_up
 POOR = 0.1  # of a signal's standard deviation: an error that makes other readings be tried
 _ITERATIONS = 8
 _CLEAR = 0.5  # ratio of errors, geometric means, that speaks for a mistake
-_ENOUGH = 0.2  # the same, that needs no further try
 _FACTORS = {"rad": (180 / np.pi, np.pi / 180), "m": (1e3, 1e-3)}  # what the readings are to be multiplied by
 
 
@@ -35,19 +34,23 @@ class Misread(NamedTuple):
 
 
 def misread(study: Study, setup: Setup, settings: Settings, reached: float, say: Callable[..., None]) -> Misread | None:
-    """The sign or unit that predicts much better, if there is one; `reached`: what the fit has as `error_of`."""
-    best: Misread | None = None
+    """The sign or unit that predicts much better, if there is one; `reached`: what the fit has as `error_of`,
+    infinite where it has none."""
     settings = dataclasses.replace(settings, max_iterations=_ITERATIONS)
-    for channel, factor in _mistakes(setup):
-        changed = [_times(r, channel, factor) for r in setup.recordings]
-        other = set_up(study, setup.scene, changed)
+
+    def error(recordings: list[Recording]) -> float:
+        other = set_up(study, setup.scene, recordings)
         read, left = density.without_the_end(other)
         fit = Estimator(read.problem, settings, say).run(read.start(), read.stages[:1])
-        ratio = error_of(density.candidate(other, left, fit)) / reached
+        return error_of(density.candidate(other, left, fit))
+
+    if not np.isfinite(reached):
+        reached = error(list(setup.recordings))
+    best: Misread | None = None
+    for channel, factor in _mistakes(setup):
+        ratio = error([_times(r, channel, factor) for r in setup.recordings]) / reached
         if ratio < (best.ratio if best else _CLEAR):
             best = Misread(channel, factor, ratio)
-        if ratio < _ENOUGH:
-            break
     return best
 
 

@@ -29,6 +29,8 @@ _SHIFTS = (1, 2, 3, 5, 8, 12, 18, 27)  # usual distances of samples that an inpu
 _EDGE = 0.2  # of the RMS speed: where dry friction turns over, and where it falls with the speed
 _SCALE, _DELAY, _DRIFT, _CLOCK = 0.03, 10.0, 0.3, 0.01  # usual sizes: -, samples, of how much a channel moves, -
 _FACTORS = (np.pi / 180, 180 / np.pi, 1e-3, 1e3)  # between units
+_CLOCKS = (0.003, 0.01)  # relative errors of a clock that are tried, to both sides
+_DRIFTS = 4.0  # gain of a drift beside a wrong zero from which on both count as a drift [nats]
 _NOVEL = 1e-4  # of a signature's square that the parameters must leave, or it says nothing of its own
 
 
@@ -75,7 +77,7 @@ def signatures(
         found[Key("drift", name, recording.name)] = Column(
             _DRIFT * moves, {name: one * (time / time[-1] - 0.5)[:, None]}
         )
-    if recording.inputs:
+    if recording.inputs:  # a clock that all share is none that the readings can tell
         found[Key("clock", "")] = Column(_CLOCK, {name: time[:, None] * rate for name, rate in rates.items()})
     if setup.model.noise.kind == "joints":  # the fit knows what an impulse on a joint does
         found |= dict(_of_inputs(setup, recording, grid, gains))
@@ -96,6 +98,9 @@ def _of_inputs(setup: Setup, recording: Recording, grid: Grid, gains: np.ndarray
             for late in (n * apart, -n * apart):
                 moved = kick_means(grid, recording.time + late, value) - here
                 yield Key("delay", motor.name, f"{late:.9g}"), Column(1.0, {}, motor.axis, factor * moved)
+        for fast in (c * side for c in _CLOCKS for side in (1, -1)):
+            moved = kick_means(grid, recording.time + fast * (recording.time - recording.time[0]), value) - here
+            yield Key("clock", motor.name, f"{fast:g}"), Column(1.0, {}, motor.axis, factor * moved)
 
 
 def _of_friction(
@@ -175,6 +180,10 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
             for kind, size in [("sign", -2.0), *(("unit", factor - 1) for factor in _FACTORS)]:
                 gain = b * size - a * size**2 / 2
                 found.append(Explained(key._replace(kind=kind), gain, 2 * gain / square, size))
+    off = {e.key.where: e for e in found if e.key.kind == "zero"}
+    for i, e in enumerate(found):
+        if e.key.kind == "drift" and e.gain > _DRIFTS and (zero := off.get(e.key.where)):
+            found[i] = e._replace(gain=e.gain + max(zero.gain, 0.0), share=e.share + zero.share)
     return sorted(found, key=lambda e: -e.gain)
 
 

@@ -37,8 +37,8 @@ _SPREAD = np.log(3.0)  # of restarts, in z
 class Progress(estimation.Progress):
     """One line of progress; `seconds` since the identification began.
 
-    `phase`: stages; start N, the end of the first stage of another start; restart N, that start to the end; doubts, rough fits with other signs
-    and units where the fit predicts badly; half step.
+    `phase`: stages; start N, the end of the first stage of another start; restart N, that start to the end;
+    doubts, rough fits with other signs and units where the fit predicts badly; half step.
     """
 
     phase: str
@@ -205,7 +205,6 @@ class Solver:
             self.phase = "doubts"
             reached = error_of(self.candidates[self.chosen]) if self.candidates else np.inf
             if not reached < POOR:
-                reached = min(reached, 1.0)  # no prediction at all is as good
                 self.misread = misread(self.study, self.setup, self._settings(), reached, self._say)
 
     def _warm(self, setup: Setup, fit: Fit, factor: float, settings: Settings) -> Fit:
