@@ -45,10 +45,13 @@ def blemishes(recording: Recording) -> Iterator[Blemish]:
             if lost is None and (own := _lost(time)) is not None:
                 text = f"about {own[0]:.0f} samples are missing, the longest gap is {own[1]:.3g} s at {own[2]:.4g} s"
                 yield Blemish("gaps", name, own[0], text)
+            clipped = False
             for end in (float(value.max()), float(value.min())):
                 if times := _sits(value, end):
-                    text = f"it sits on {end:.4g} {times} times"
-                    yield Blemish("saturation", name, times, text)
+                    clipped = True
+                    yield Blemish("saturation", name, times, f"it sits on {end:.4g} {times} times")
+            if clipped:  # its edges are no outliers
+                continue
             spikes = _spikes(time, value)
             if spikes.size:
                 first = ", ".join(f"{t:.4g}" for t in time[spikes[:3]])
@@ -74,7 +77,7 @@ def _lost(time: np.ndarray) -> tuple[float, float, float] | None:
 
 
 def _sits(value: np.ndarray, end: float) -> int:
-    """How often a channel sits on exactly its end without noise, or comes to it and leaves it at speed: it is clipped."""
+    """How often a channel sits on exactly its end without noise, or comes to it and leaves it at speed."""
     at = np.flatnonzero(np.diff(np.concatenate([[0], (value == end).astype(int), [0]])))
     steps = np.diff(np.unique(value))
     finest = float(steps.min()) if steps.size else 0.0

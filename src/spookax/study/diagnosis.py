@@ -241,7 +241,6 @@ def _words(key: Key, size: float) -> tuple[str, str]:
         "sign": ("sign", "the sign is turned"),
         "unit": ("unit", f"numbers are {_times(factor)} what they should be"),
         "zero": ("zero", f"zero is off by {size:.2g}"),
-        "clock": ("clock", f"the clock of the sensors is off by {100 * size:.2g} % against that of the inputs"),
         "drift": ("drift", f"the zero drifts by {size:.2g}"),
         "friction": ("friction", f"friction depends on {key.form} in another way"),
     }[key.kind]
