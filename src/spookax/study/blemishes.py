@@ -81,7 +81,8 @@ def _sits(value: np.ndarray, end: float) -> int:
     at = np.flatnonzero(np.diff(np.concatenate([[0], (value == end).astype(int), [0]])))
     steps = np.diff(np.unique(value))
     finest = float(steps.min()) if steps.size else 0.0
-    noisy = np.mean(np.diff(value[(value != value.max()) & (value != value.min())]) == 0) < _EQUAL
+    equal = np.diff(value[(value != value.max()) & (value != value.min())]) == 0
+    noisy = equal.size > 0 and float(np.mean(equal)) < _EQUAL
     found = 0
     for begin, stop in at.reshape(-1, 2):
         if stop - begin < _SITS or begin < 3 or stop > len(value) - 3:
