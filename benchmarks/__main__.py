@@ -42,6 +42,7 @@ LONG = {
     "learned_friction.seeds": "the filters on sixty further seeds (minutes)",
     "trust": "public recordings under the defaults, beside other rules of process noise (minutes; reads SPOOKAX_DATA)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
+    "faulty_recordings": "recordings with a fault each: whether it is the first suspicion (minutes)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
     "hysteresis.batch": "the same experiments by the batch method (minutes)",

@@ -292,6 +292,28 @@ def test_a_gain_is_per_unit_of_the_recorded_input(tmp_path, whole):
         assert setup.unit_of(INERTIA) == "kg m^2"
 
 
+def test_a_recording_without_faults_raises_no_suspicion(whole):
+    found = whole.content["diagnosis"]
+    assert found["white"]
+    assert found["suspects"] == []
+    assert found["sentence"].startswith("Innovations are white")
+    assert result_text(whole).endswith(found["sentence"])
+
+
+@pytest.mark.parametrize("fault", ["delay", "drift"])
+def test_a_fault_is_the_first_suspicion(tmp_path, fault):
+    path = one_swing(tmp_path)
+    late = np.concatenate([np.full(6, DRIVE[0]), DRIVE])[:STEPS]
+    angle = angles(pendulum(), SWING[0], late if fault == "delay" else DRIVE)[:-1]
+    angle = angle + SD * np.random.default_rng(1).normal(size=STEPS)
+    if fault == "drift":
+        angle = angle + 0.1 * TIME / TIME[-1]
+    write_csv(tmp_path / "run.csv", angle)
+    found = sx.identify(path).content["diagnosis"]
+    assert found["suspects"][0]["kind"] == fault
+    assert f"First suspicion: {fault}" in found["sentence"]
+
+
 def test_a_determined_study_has_no_gauge(whole):
     assert whole.status == "converged"
     checks = whole.content["checks"]

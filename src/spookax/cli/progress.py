@@ -118,6 +118,8 @@ def result_text(estimate: Estimate) -> str:
     lines += validation_lines(content.get("validation") or {})
     if told := content.get("trust"):
         lines += ["", f"{told['sentence']}.", *(f"- {reason}" for reason in told["reasons"])]
+    if found := content.get("diagnosis"):
+        lines.append(found["sentence"])
     return "\n".join(lines)
 
 

@@ -43,13 +43,15 @@ def innovation_tests(innovation: Innovation, lags: int = 20, skip: int = 0) -> I
     total, count = float(np.sum(white**2)), float(size.sum())
     tail = stats.chi2.cdf(total, count) if count else np.nan
     p = 2 * min(tail, 1 - tail) if count else np.nan
-    found = [_ljung_box(column, lags) for column in white.T]
+    found = [ljung_box(column, lags) for column in white.T]
     Q, Q_p = (np.array(a) for a in zip(*found, strict=True))
     return InnovationTests(total / max(count, 1.0), float(p), Q, Q_p, lags)
 
 
-def _ljung_box(e: np.ndarray, lags: int) -> tuple[float, float]:
-    """Statistic and p-value; readings that are missing are zero and carry no product."""
+def ljung_box(e: np.ndarray, lags: int) -> tuple[float, float]:
+    """Statistic of Ljung and Box up to some lag, and its p-value; readings that are missing are zero and carry no
+    product. NaN where fewer than three readings for every lag are there.
+    """
     there = e != 0
     n = there.sum()
     if n < 3 * lags:

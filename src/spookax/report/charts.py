@@ -188,6 +188,35 @@ def innovation_chart(samples: Mapping[str, np.ndarray]) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
+def whiteness_chart(
+    title: str, lag: float, own: Sequence[float], cross: Mapping[str, Sequence[float]], limit: float
+) -> Figure:
+    """Correlations of innovations with their past, above those with every input; 99 % of them lie between the lines.
+
+    `lag`: time from one lag to the next [s]; `own`: from lag 1 on; `cross`: from -n to n, positive where the input came
+    first.
+    """
+    layout = _layout(340 if cross else 240) | {"hovermode": "closest", "annotations": [_heading(title, 1)]}
+    layout["legend"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
+    layout["xaxis"], layout["yaxis"] = _axis(anchor="y"), _axis(domain=[0.6, 1] if cross else [0, 1], title="own past")
+    curves = [(1, "own past", lag * np.arange(1, len(own) + 1), np.array(own), ESTIMATED)]
+    if cross:
+        layout["xaxis2"] = _axis(anchor="y2", title="lag [s]")
+        layout["yaxis2"] = _axis(anchor="x2", domain=[0, 0.44], title="input")
+        for (name, line), colour in zip(cross.items(), cycle(SHARES)):
+            n = len(line) // 2
+            curves.append((2, name, lag * np.arange(-n, n + 1), np.array(line), colour))
+    else:
+        layout["xaxis"] = _axis(anchor="y", title="lag [s]")
+    look: dict[str, Any] = {"mode": "lines", "line": {"color": OPEN_LOOP, "width": 1.2}, "hoverinfo": "skip"}
+    data = []
+    for row, name, x, y, colour in curves:
+        data.append(_curve(x, y, row, name=name) | {"mode": "lines+markers", "line": {"color": colour, "width": 1.2}})
+        for level in (limit, -limit):
+            data.append(_curve(x[[0, -1]], np.full(2, level), row, name="99 %", showlegend=False, **look))
+    return {"data": data, "layout": layout}
+
+
 def _layout(height: float) -> dict[str, Any]:
     return {
         "height": round(height),

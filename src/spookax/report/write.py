@@ -13,7 +13,15 @@ from plotly.offline import get_plotlyjs
 
 from ..scene.paths import network_of
 from . import numbers
-from .charts import Figure, band_chart, convergence_chart, correlation_chart, innovation_chart, signal_chart
+from .charts import (
+    Figure,
+    band_chart,
+    convergence_chart,
+    correlation_chart,
+    innovation_chart,
+    signal_chart,
+    whiteness_chart,
+)
 from .content import (
     cautions,
     innovation_rows,
@@ -74,6 +82,9 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
     )
     charts["convergence"] = convergence_chart(estimate.get("convergence") or [])
     charts["innovations"] = innovation_chart(normalised_innovations(by_run))
+    diagnosis = estimate.get("diagnosis") or {}
+    whiteness = _whiteness(diagnosis)
+    charts |= whiteness
 
     grade, sentence = verdict(str(estimate.get("status")))
     return _page(
@@ -95,7 +106,21 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         settings={name: estimate[key] for key, name in SETTINGS.items() if estimate.get(key) is not None},
         drawn=drawn,
         innovations=innovation_rows(by_run),
+        diagnosis=diagnosis,
+        whiteness=list(whiteness),
     )
+
+
+def _whiteness(diagnosis: Mapping[str, Any]) -> dict[str, Figure | None]:
+    """Charts of what innovations correlate with, of every sensor in every run."""
+    charts: dict[str, Figure | None] = {}
+    for run, told in (diagnosis.get("runs") or {}).items():
+        for sensor, lines in told["sensors"].items():
+            if lines["auto"]:
+                title, cross = f"{run}, {sensor}", {name: line for name, line in lines["cross"].items() if line}
+                chart = whiteness_chart(title, told["lag"], lines["auto"], cross, lines["limit"])
+                charts[f"whiteness-{len(charts)}"] = chart
+    return charts
 
 
 def write_tracking(

@@ -22,6 +22,7 @@ from ..scene import Scene, read_scene
 from .bounds import at_bound
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
+from .diagnosis import diagnosis
 from .estimate import Estimate, identified_scene
 from .judge import ending
 from .model import Study
@@ -146,6 +147,7 @@ def _estimate(solver: Solver) -> Estimate:
             "coloured": _coloured(solver),
             "prediction": _left_out(solver),
         },
+        "diagnosis": diagnosis(setup, fit, states, solver.misread),
         "versions": versions(),
         "hashes": hashes_of(setup, study),
     }

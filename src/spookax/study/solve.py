@@ -24,6 +24,7 @@ from ..models.parameters import values_and_sd
 from . import density
 from .checkpoint import load_iterate
 from .judge import Attempt, failure
+from .misread import POOR, Misread, error_of, misread
 from .model import Study
 from .setup import Setup, set_up
 
@@ -36,7 +37,8 @@ _SPREAD = np.log(3.0)  # of restarts, in z
 class Progress(estimation.Progress):
     """One line of progress; `seconds` since the identification began.
 
-    `phase`: stages; start N, the end of the first stage of another start; restart N, that start to the end; half step.
+    `phase`: stages; start N, the end of the first stage of another start; restart N, that start to the end;
+    doubts, rough fits with other signs and units where the fit predicts badly; half step.
     """
 
     phase: str
@@ -59,6 +61,7 @@ class Solver:
         self.half_step: dict[str, Any] | None = None
         self.candidates: list[density.Candidate] = []  # densities that were tried, at present or for the fit
         self.chosen = 0  # of them
+        self.misread: Misread | None = None  # a sign or unit with which a failed fit would have gone well
         self.widened: np.ndarray | None = None  # factors on the standard deviations of a linearisation
         how = study.estimator.process_noise.estimate
         self.by_prediction = how == "prediction" and study.estimator.form == "simulator"
@@ -77,6 +80,7 @@ class Solver:
             first = self._attempt(estimator, self.read, start)
             self._take(self._restarted(first, estimator.first_cost))
             self._widen()
+            self._doubt()
             if self.study.estimator.check_half_step and self.fit and self.fit.result == ESTIMATE_RESULTS.successful:
                 self._check_half_step()
         except KeyboardInterrupt:
@@ -194,6 +198,14 @@ class Solver:
         assert self.fit is not None
         self.widened = spread_factors(self.setup.problem, self.fit)
         self.fit.covariance = self.fit.covariance * np.outer(self.widened, self.widened)
+
+    def _doubt(self) -> None:
+        """Where the fit predicts badly: whether another sign or unit of a channel would have predicted well."""
+        if self.by_prediction and self.fit is not None:
+            self.phase = "doubts"
+            reached = error_of(self.candidates[self.chosen]) if self.candidates else np.inf
+            if not reached < POOR:
+                self.misread = misread(self.study, self.setup, self._settings(), reached, self._say)
 
     def _warm(self, setup: Setup, fit: Fit, factor: float, settings: Settings) -> Fit:
         """A fit in the last stage from the trajectories of another one, its process noise times a factor."""

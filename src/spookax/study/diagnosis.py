@@ -1,0 +1,253 @@
+"""What the innovations of a fit say in words: whether they are white, and which fault of a recording to look for."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from ..estimation.innovations import ljung_box
+from ..estimation.problem import Fit
+from ..models import Multibody
+from .blemishes import blemishes
+from .misread import Misread
+from .setup import Setup
+from .signatures import Explained, Key, explained, signatures
+
+LEVEL = 0.01  # of every test, over all its lags
+LIMIT = 2.576  # of a correlation, over the root of the number of products: 99 % lines
+_LAGS = 40  # samples
+_MOST = 0.1  # of a recording: more lags than that are few products
+_GAIN = 12.0  # least rise of the log-likelihood that is a suspicion [nats]
+_SHARE = 0.01  # of the innovations' square, the same
+_REST = 0.1  # of the first suspicion's gain: what explains less is not told
+_OFF = 0.02  # relative error of a scale that is worth a word
+_FACTORS = {180 / math.pi: "degrees and radians", 1000.0: "a thousandth", 60.0: "minutes and seconds"}
+_NEAR = math.log(1.7)  # of a known factor
+_CERTAIN = 1e6  # gain of what is seen without a fit [nats]
+
+
+class Suspect(NamedTuple):
+    """A fault by its kind: `where` it is, by how much it raises the log-likelihood [nats], what speaks for it and what
+    to do.
+    """
+
+    kind: str
+    where: str
+    gain: float
+    share: float | None
+    text: str
+    cure: str
+
+
+_CURES = {
+    "gaps": "Cut the recording into windows between the gaps.",
+    "saturation": "Leave those readings empty; if the mechanism has a stop there, give the joint limits.",
+    "outliers": "Leave those readings empty.",
+    "sign": "Turn the sign of the column, or of the axis in the scene.",
+    "unit": "Check the unit in the header of the column.",
+    "scale": "Check the calibration of the column, or make the gain a parameter.",
+    "zero": "Make the sensor's offset a parameter.",
+    "delay": "Shift the column in time.",
+    "clock": "Check that inputs and sensors were stamped by one clock.",
+    "drift": "Use shorter windows with `offsets`, or another sensor.",
+    "friction": "Try another friction law for this joint.",
+}
+
+
+def diagnosis(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> dict[str, Any]:
+    """The `diagnosis` of `estimate.json`.
+
+    **Arguments:** the fit; the arrays of `states.npz` with innovations and estimated readings; a sign or unit with
+    which it would have gone well, if one was found.
+
+    **Returns:** `sentence`; `white`: whether no test speaks against it; `runs`: correlations of the innovations in
+    every run, with p-values; `suspects`, the first suspicion first.
+    """
+    runs = {r.name: _correlations(r.time, r.inputs, dict(_innovations(r.name, states))) for r in setup.recordings}
+    found = suspects(setup, fit, states, wrong)
+    white = all(s["p"] is None or s["p"] > LEVEL for run in runs.values() for s in run["sensors"].values())
+    free = all(s["free_of_inputs"] for run in runs.values() for s in run["sensors"].values())
+    return {
+        "sentence": _sentence(white, free, found),
+        "white": white,
+        "free_of_inputs": free,
+        "runs": runs,
+        "suspects": [s._asdict() for s in found],
+    }
+
+
+def _innovations(run: str, states: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    prefix = f"{run}/innovation/"
+    for key, values in states.items():
+        if key.startswith(prefix):
+            yield key.removeprefix(prefix), np.nan_to_num(values)
+
+
+def _correlations(
+    time: np.ndarray, inputs: Mapping[str, np.ndarray], innovations: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """Correlations of innovations with their own past and with inputs, against the lag in samples.
+
+    A positive lag means that the input came before the innovation.
+    """
+    lags = max(1, min(_LAGS, int(_MOST * len(time))))
+    told: dict[str, Any] = {}
+    for name, columns in innovations.items():
+        own, by_input, p, limit = [], {}, None, 1.0
+        for e in columns.T:
+            there = e != 0  # readings that are missing are zero
+            if there.sum() < 3 * lags:
+                continue
+            p_here = ljung_box(e, lags)[1]
+            p = p_here if p is None else min(p, p_here)
+            limit = LIMIT / math.sqrt(float(there.sum()))
+            own.append(_against(e, e, range(1, lags + 1)))
+            for motor, u in inputs.items():
+                by_input.setdefault(motor, []).append(
+                    _against(e, np.where(there, u - u.mean(), 0.0), range(-lags, lags + 1))
+                )
+        cross = {motor: _largest(lines) for motor, lines in by_input.items()}
+        # the level of each lag, so that all of them together have LEVEL
+        strict = _normal_limit(LEVEL / max(1, (2 * lags + 1) * len(cross))) / LIMIT * limit
+        told[name] = {
+            "p": p,
+            "auto": _largest(own),
+            "cross": cross,
+            "limit": limit,
+            "free_of_inputs": all(max(map(abs, line)) < strict for line in cross.values()),
+        }
+    return {"lag": float(np.median(np.diff(time))), "lags": lags, "sensors": told}
+
+
+def _normal_limit(p: float) -> float:
+    return float(stats.norm.isf(p / 2))
+
+
+def _against(e: np.ndarray, u: np.ndarray, lags: Iterable[int]) -> np.ndarray:
+    """Correlation of e_k with u_(k - lag)."""
+    scale = math.sqrt(float(e @ e) * float(u @ u))
+    n = len(e)
+    return np.array([e[max(l, 0) : n + min(l, 0)] @ u[max(-l, 0) : n - max(l, 0)] for l in lags]) / (scale or 1.0)
+
+
+def _largest(lines: list[np.ndarray]) -> list[float]:
+    """Of the numbers of a sensor the one that correlates most."""
+    return max(lines, key=lambda line: float(np.max(np.abs(line)))).tolist() if lines else []
+
+
+def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> list[Suspect]:
+    """What may be wrong, the likeliest first: each kind once, where it shows most."""
+    found = [*_at_sight(setup), *_from_parameters(setup, fit)]
+    if wrong is not None:
+        found.append(_misread(wrong))
+    if fit.parts is not None and np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost):
+        found += _from_innovations(explanations(setup, fit, states))
+    best: dict[str, Suspect] = {}
+    for suspect in sorted(found, key=lambda s: -s.gain):
+        best.setdefault(suspect.kind, suspect)
+    ranked = list(best.values())
+    return [s for s in ranked if s.gain > _REST * min(ranked[0].gain, _CERTAIN / 10)]
+
+
+def _at_sight(setup: Setup) -> Iterator[Suspect]:
+    for recording in setup.recordings:
+        for kind, where, count, text in blemishes(recording):
+            place = f"{where} in {recording.name}" if where else recording.name
+            yield Suspect(kind, where, _CERTAIN + count, None, f"{place}: {text}", _CURES[kind])
+
+
+def _from_parameters(setup: Setup, fit: Fit) -> Iterator[Suspect]:
+    """Gains that have come out with another sign than they began with, or far away from it."""
+    shared, gain = setup.model.shared, ".gain"
+    paths = list(shared.paths)
+    values = _gains(setup, fit)
+    for m, motor in enumerate(setup.system.motors):
+        path = f"motors.{motor.name}{gain}"
+        start = float(np.asarray(setup.params.gain)[m])
+        if path not in paths or not start:
+            continue
+        ratio = float(values[m]) / start
+        if ratio < 0:
+            text = f"{path} has come out as {values[m]:.3g}, with the sign opposite to its start"
+            yield Suspect("sign", motor.name, _CERTAIN, None, text, _CURES["sign"])
+        elif name := _known(ratio):
+            text = f"{path} has come out {_times(ratio)} its start, about the factor between {name}"
+            yield Suspect("unit", motor.name, _CERTAIN, None, text, _CURES["unit"])
+
+
+def _misread(wrong: Misread) -> Suspect:
+    better = f"a rough fit misses {100 * wrong.ratio:.2g} % as much"
+    if wrong.factor < 0:
+        return Suspect("sign", wrong.channel, 2 * _CERTAIN, None, f"{wrong.channel}: turned, {better}", _CURES["sign"])
+    text = f"{wrong.channel}: multiplied by {wrong.factor:.3g}, {better}"
+    return Suspect("unit", wrong.channel, 2 * _CERTAIN, None, text, _CURES["unit"])
+
+
+def _gains(setup: Setup, fit: Fit) -> np.ndarray:
+    z = np.concatenate([fit.iterate.z, np.zeros(setup.model.own.size)])
+    return np.asarray(setup.model.physical(jnp.asarray(z)).gain)
+
+
+def _known(ratio: float) -> str:
+    """What a factor, or its inverse, is usually due to."""
+    if not ratio > 0:
+        return ""
+    for factor, name in _FACTORS.items():
+        if abs(abs(math.log(ratio)) - math.log(factor)) < _NEAR:
+            return name
+    return ""
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g} times" if ratio >= 1 else f"a {1 / ratio:.3g}th of"
+
+
+def explanations(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> list[Explained]:
+    """What every fault explains of the innovations, the best first."""
+    assert isinstance(setup.model, Multibody)
+    gains, columns = _gains(setup, fit), []
+    gains = np.where(gains != 0, gains, 1.0)
+    for recording, grid in zip(setup.recordings, setup.grids, strict=True):
+        prefix = f"{recording.name}/estimated/"
+        estimated = {k.removeprefix(prefix): v for k, v in states.items() if k.startswith(prefix)}
+        columns.append(signatures(setup, recording, grid, estimated, gains))
+    return explained(setup, fit, columns)
+
+
+def _from_innovations(found: list[Explained]) -> Iterator[Suspect]:
+    for key, gain, share, size in found:
+        if gain > _GAIN and share > _SHARE:
+            kind, text = _words(key, size)
+            if kind:
+                where = key.where or "sensors"
+                text = f"{where}: {text}, which explains {100 * share:.2g} % of the innovations"
+                yield Suspect(kind, key.where, gain, share, text, _CURES[kind])
+
+
+def _words(key: Key, size: float) -> tuple[str, str]:
+    factor = 1 + size
+    if key.kind == "scale":
+        return ("scale", f"numbers are {factor:.3g} times what they should be") if abs(size) > _OFF else ("", "")
+    if key.kind == "delay":
+        late = size * float(key.form or 1.0)
+        return "delay", f"{abs(late):.2g} s {'late' if late > 0 else 'early'} against the others"
+    if key.kind == "clock":
+        fast = abs(size * float(key.form or 1.0))
+        return "clock", f"the clocks of inputs and sensors differ by {100 * fast:.2g} %"
+    return {
+        "sign": ("sign", "the sign is turned"),
+        "unit": ("unit", f"numbers are {_times(factor)} what they should be"),
+        "zero": ("zero", f"zero is off by {size:.2g}"),
+        "drift": ("drift", f"the zero drifts by {size:.2g}"),
+        "friction": ("friction", f"friction depends on {key.form} in another way"),
+    }[key.kind]
+
+
+def _sentence(white: bool, free: bool, found: list[Suspect]) -> str:
+    how = "white" if white else "not white"
+    how += "" if free else ", and they follow the inputs"
+    text = f"Innovations are {how}."
+    return f"{text} First suspicion: {found[0].kind}, {found[0].text}. {found[0].cure}" if found else text
