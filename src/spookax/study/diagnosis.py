@@ -202,7 +202,7 @@ def _known(ratio: float) -> str:
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.3g} times" if ratio >= 1 else f"a {1 / ratio:.3g}th of"
+    return f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
 
 
 def explanations(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> list[Explained]:
