@@ -49,7 +49,8 @@ def blemishes(recording: Recording) -> Iterator[Blemish]:
             for end in (float(value.max()), float(value.min())):
                 if times := _sits(value, end):
                     clipped = True
-                    yield Blemish("saturation", name, times, f"it sits on {end:.4g} {f'{times} times' if times > 1 else 'once'}")
+                    often = f"{times} times" if times > 1 else "once"
+                    yield Blemish("saturation", name, times, f"it sits on {end:.4g} {often}")
             if clipped:  # its edges are no outliers
                 continue
             spikes = _spikes(time, value)
