@@ -11,7 +11,7 @@ import yaml
 import spookax as sx
 from spookax.study import Study
 from spookax.study.check import sensor_dimensions
-from spookax.study.predict import predict_recording
+from spookax.study.predict import predict_open_loop
 
 from . import trust_driven as driven
 from .measure import Row, row
@@ -58,12 +58,8 @@ def _one(name: str, rule: str, data: Set, estimator: dict[str, Any] | None) -> l
     others = _study(f"{name}_other", data, data.other, estimator)
     scene, errors = sx.read_scene(others.scene_path), {}
     for spec, recording in zip(others.recordings, sx.read_recordings(others, sensor_dimensions(scene)), strict=True):
-        prediction = predict_recording(others, estimate, recording, spec, scene=scene, fit_seconds=0.3)
-        missed = {sensor: recording.sensors[sensor] - y for sensor, y in prediction.simulated.items()}
-        if data.chain:  # errors of angles against the vertical
-            missed = dict(zip(missed, np.cumsum(list(missed.values()), axis=0), strict=True))
-        for sensor, error in missed.items():
-            errors.setdefault(sensor, []).append(float(np.sqrt(np.nanmean(error**2))))
+        for sensor, error in predict_open_loop(others, estimate, recording, spec, scene=scene, fit_seconds=0.3).items():
+            errors.setdefault(sensor, []).append(error["rms"])
     for sensor, values in errors.items():
         unit = {"angle": "rad", "length": "m"}.get(sensor_dimensions(scene)[sensor][0], "")
         rows.append(row(case, f"{sensor}: mean error of {len(values)} predictions", float(np.mean(values)), unit))

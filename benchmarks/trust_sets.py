@@ -19,15 +19,12 @@ Recordings = list[dict[str, Any]]
 
 
 class Set(NamedTuple):
-    """`scene`: file; `fitted`, `other`: recordings that are fitted, and that are predicted; `chain`: whether every
-    sensor reads the angle between an arm and the one before.
-    """
+    """`scene`: file; `fitted`, `other`: recordings that are fitted, and that are predicted."""
 
     scene: Path
     parameters: dict[str, Any]
     fitted: Recordings
     other: Recordings
-    chain: bool = False
 
 
 def _data() -> Path:
@@ -108,7 +105,7 @@ def double() -> Set:
     file = _as_joint_angles("multiarm_pendulum/double_free.csv", "double.csv", 2)
     windows = _windows(file, 2, [(round(2.667 * k, 4), round(2.667 * (k + 1), 4)) for k in range(18)], every=5)
     other = [w for k, w in enumerate(windows) if k % 3]
-    return Set(_written("double", scene), _of_pendulum(2, True), windows[::3], other, chain=True)
+    return Set(_written("double", scene), _of_pendulum(2, True), windows[::3], other)
 
 
 def triple() -> Set:
@@ -118,7 +115,7 @@ def triple() -> Set:
     file = _as_joint_angles("multiarm_pendulum/triple_free.csv", "triple.csv", 3)
     windows = _windows(file, 3, [(round(1.539 * k, 4), round(1.539 * (k + 1), 4)) for k in range(15)], every=5)
     other = [w for k, w in enumerate(windows) if k % 3]
-    return Set(_written("triple", scene), _of_pendulum(3, True), windows[::3], other, chain=True)
+    return Set(_written("triple", scene), _of_pendulum(3, True), windows[::3], other)
 
 
 def ibm() -> Set:
@@ -128,7 +125,7 @@ def ibm() -> Set:
         _as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2)
     fitted = _windows("ibm03.csv", 2, [(5.0 * k, 5.0 * k + 0.5) for k in range(6)])
     other = _windows("ibm07.csv", 2, [(3.0 * k, 3.0 * k + 0.32) for k in range(10)])
-    return Set(_written("ibm", scene), _of_pendulum(2, False), fitted, other, chain=True)
+    return Set(_written("ibm", scene), _of_pendulum(2, False), fitted, other)
 
 
 def dfki_simple() -> Set:

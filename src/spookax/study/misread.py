@@ -17,7 +17,7 @@ from .model import Study
 from .recording import Recording
 from .setup import Setup, set_up
 
-POOR = 0.1  # of a signal's standard deviation: an error that makes other readings be tried
+POOR = 0.3  # of a signal's standard deviation: an error that makes other readings be tried
 _ITERATIONS = 8
 _CLEAR = 0.5  # ratio of errors, geometric means, that speaks for a mistake
 _FACTORS = {"rad": (180 / np.pi, np.pi / 180), "m": (1e3, 1e-3)}  # what the readings are to be multiplied by
