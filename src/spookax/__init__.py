@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .stepping import state_from_joints as state_from_joints
     from .study.estimate import Estimate as Estimate
     from .study.estimate import load_estimate as load_estimate
+    from .study.forecast import compare as compare
+    from .study.forecast import forecast as forecast
     from .study.identify import Progress as Progress
     from .study.identify import identify as identify
     from .study.read import StudyError as StudyError
@@ -46,6 +48,7 @@ _HOMES = {
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
     ".stepping": ("Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
     ".study.estimate": ("Estimate", "load_estimate"),
+    ".study.forecast": ("compare", "forecast"),
     ".study.identify": ("Progress", "identify"),
     ".study.read": ("StudyError", "load_study=read_study"),
     ".study.recording": ("read_recordings",),
