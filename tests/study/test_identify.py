@@ -156,7 +156,6 @@ def test_what_is_tied_is_in_the_estimate_and_its_scene(tmp_path):
     assert found.content["correlation"]["paths"] == [INERTIA, VISCOUS]
 
 
-@pytest.mark.slow
 def test_moments_without_effect_make_way(tmp_path, whole):
     """The bob turns about x only; no body has the moments of the file and the one that is found."""
     path = one_swing(tmp_path)
@@ -171,7 +170,8 @@ def test_moments_without_effect_make_way(tmp_path, whole):
     )
     found = sx.identify(path)
     assert found.status == "converged"
-    np.testing.assert_allclose(numbers(found), numbers(whole), rtol=1e-6)
+    # but for the compliance of the joint's rows, which goes by the inertia
+    np.testing.assert_allclose(numbers(found), numbers(whole), rtol=1e-4)
     assert "other numbers for bodies.bob.inertia.yy, bodies.bob.inertia.zz" in found.message
     assert found.scene is not None
     value = found.value(INERTIA)
@@ -180,6 +180,7 @@ def test_moments_without_effect_make_way(tmp_path, whole):
     )
 
 
+@pytest.mark.slow
 def test_recordings_with_their_own_offsets(tmp_path, rng):
     offsets = {"first": 0.02, "second": -0.05}
     for (name, offset), start in zip(offsets.items(), SWING, strict=True):

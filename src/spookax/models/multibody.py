@@ -128,6 +128,11 @@ class Multibody(AbstractResidualModel):
         v = s.v - matvec(R, rotation.cross(s.w, com))
         return BodyState(p, s.e, v, s.w, s.near, s.deflection)
 
+    def rates(self, x: BodyState, p: Prep) -> Float[Array, " axes"]:
+        """Rates of all axes. [rad/s or m/s]"""
+        state = self.engine_state(x, p.com)
+        return self._axis_rates(state, p, velocity(state))
+
     def retract(self, x: BodyState, d: Float[Array, " n"]) -> BodyState:
         moved, dc, turned = jnp.split(d, (self._half, self.carried))
         dp, dtheta = moved.reshape(2, -1, 3)

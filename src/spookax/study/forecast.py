@@ -20,6 +20,7 @@ from ..scene.explain import nearest
 from ..scene.paths import numeric_paths, wholes
 from ..system import build
 from .check import check_against_scene, check_recordings, sensor_dimensions
+from .equation_error import equation_error
 from .estimate import Estimate, finite_json, load_estimate
 from .identify import versions
 from .model import RecordingSpec, Study
@@ -68,6 +69,10 @@ class Forecaster:
         except ValueError:
             return None
         return z if np.isfinite(z).all() else None
+
+    def by_equation_error(self) -> np.ndarray | None:
+        """Least squares of the equation error on what the estimate was identified from (`study.equation_error`)."""
+        return equation_error(self.study, self.scene, read_recordings(self.study, sensor_dimensions(self.scene)))
 
 
 def load_forecaster(folder: str | Path, other: Study | None = None) -> Forecaster:
@@ -202,7 +207,8 @@ def compare(
     study: Study | str | Path | None = None,
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Several estimates on the same recordings, beside the scene as it was written.
+    """Several estimates on the same recordings, beside the scene as it was written and least squares of the equation
+    error on what they were identified from.
 
     **Arguments:** as for `forecast`; without `study`, the recordings are those of the first estimate's study.
 
@@ -219,6 +225,9 @@ def compare(
     for found in given:
         if (z := found.as_written()) is not None:
             candidates.setdefault(f"{found.scene.name} as written", (found, z))
+        baseline = f"least squares, {found.estimate.content['study']}"
+        if baseline not in candidates and (z := found.by_equation_error()) is not None:
+            candidates[baseline] = found, z
     runs = {}
     for spec, recording in pairs:
         if report:
