@@ -159,7 +159,7 @@ def test_intervals_of_the_demo_machine_cover_the_truth():
     scene = read_scene(demo.scene_path)
     sensors = {k: v.model_copy(update={"offset": 0.0, "sd": data.sensor_sd}) for k, v in scene.sensors.items()}
     scene = scene.model_copy(update={"sensors": sensors})
-    stages, scores = None, []
+    stages, scores, found_paths = None, [], ()
     for u, readings in zip(data.u, data.readings, strict=True):
         seen = {"arm_encoder": readings[:, :1], "pend_encoder": readings[:, 1:]}
         recording = dataclasses.replace(_recording("run", data.time), inputs={"drive": u}, sensors=seen)
@@ -167,8 +167,9 @@ def test_intervals_of_the_demo_machine_cover_the_truth():
         stages = stages or setup.stages  # the same objects: nothing is compiled twice
         found = fit(setup.problem, stages, setup.start(), Settings())
         value, sd = natural(setup, found)
-        scores.append((value - np.array([data.truth[path] for path in paths])) / sd)
+        found_paths = setup.model.shared.paths
+        scores.append((value - np.array([data.truth[path] for path in found_paths])) / sd)
     covered = np.abs(np.array(scores)) < kept
-    each = dict(zip(paths, np.mean(covered, axis=0), strict=True))
+    each = dict(zip(found_paths, np.mean(covered, axis=0), strict=True))
     assert 0.85 <= np.mean(covered) <= 0.95, each
     assert min(each.values()) >= 0.76, each
