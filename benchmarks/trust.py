@@ -64,6 +64,7 @@ def _one(name: str, rule: str, data: Set, estimator: dict[str, Any] | None) -> l
         unit = {"angle": "rad", "length": "m"}.get(sensor_dimensions(scene)[sensor][0], "")
         rows.append(row(case, f"{sensor}: mean error of {len(values)} predictions", float(np.mean(values)), unit))
         rows.append(row(case, f"{sensor}: median", float(np.median(values)), unit))
+        rows.append(row(case, f"{sensor}: largest", float(np.max(values)), unit))
     if name == "dfki_double":
         rows += driven.double(Path(os.environ["SPOOKAX_DATA"]), estimate)
     for line in rows:

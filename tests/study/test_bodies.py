@@ -99,6 +99,13 @@ def test_idle_moments_make_way(value, others):
         assert get_number(after, path) == number
 
 
+def test_a_plate_stays_as_it_is():
+    """Its largest moment is the sum of the others, but for rounding."""
+    for inertia in ([0.1, 0.3, 0.2], [0.1, 0.3 * (1 + 5e-10), 0.2]):
+        assert not make_way(scene({"one": HINGE}, inertia), {"bodies.a.inertia.yy": inertia[1]})
+        assert not make_way(scene({"one": HINGE}, inertia), {"bodies.a.mass": 2.0})
+
+
 def test_moments_with_effect_never_make_way():
     assert not make_way(scene(BALL), {"bodies.a.inertia.yy": 5.0})
     missing, why = identified_scene(scene(BALL), {"bodies.a.inertia.yy": 5.0})

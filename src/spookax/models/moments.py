@@ -13,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
+from ..scene.inertia import MOMENTS
 
-NAMES = ("xx", "yy", "zz")
 _THIN = 1e-3  # of the sum of all: the scale of a second moment that starts at or near zero
 _LEAST = 1e-6  # of its scale: where a second moment ends
 
 
 def _known(parts: tuple[str, ...]) -> int | None:
     """Index of the moment that is not unknown."""
-    rest = [i for i, name in enumerate(NAMES) if name not in parts]
+    rest = [i for i, name in enumerate(MOMENTS) if name not in parts]
     return rest[0] if rest else None
 
 
@@ -58,5 +58,5 @@ def values(parts: tuple[str, ...], start: tuple[float, ...], z: Float[Array, " n
         return second.sum() - second
     i, j = (k + 1) % 3, (k + 2) % 3
     one, own = z[0] * start[k], scales[k] * jnp.sinh(z[1])
-    moments = {NAMES[i]: start[k] - one + own, NAMES[j]: one + own}
+    moments = {MOMENTS[i]: start[k] - one + own, MOMENTS[j]: one + own}
     return jnp.stack([moments[name] for name in parts])

@@ -12,6 +12,7 @@ from spookax.scene.explain import Finding, refuse
 from spookax.scene.fields import Number, Strict, matrix
 
 COMPONENTS = ("xx", "yy", "zz", "xy", "xz", "yz")
+MOMENTS = COMPONENTS[:3]
 
 
 class Inertia(Strict):

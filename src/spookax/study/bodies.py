@@ -15,6 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from ..scene import Scene
 from ..scene.explain import Finding
+from ..scene.inertia import MOMENTS, flaws
 from ..scene.kinds import frame
 from ..scene.located import FileProblem
 from ..scene.parts import Joint
@@ -23,7 +24,6 @@ from .model import Study
 if TYPE_CHECKING:  # a study is checked without JAX
     from ..models import Free
 
-NAMES = ("xx", "yy", "zz")
 _PLANAR = ("fixed", "prismatic", "hinge", "cylindrical", "screw", "planar", "generic")
 _ROOM = 3.0  # factor on a start within which its estimate is expected
 _PARALLEL = 1e-9  # sine of the angle between directions that are one
@@ -38,7 +38,7 @@ def idle_moments(scene: Scene) -> dict[str, tuple[str, ...]]:
     found = {}
     for name, directions in _directions(scene).items():
         seen = {i for d in directions for i in np.flatnonzero(np.abs(d) > _PARALLEL)}
-        found[name] = tuple(part for i, part in enumerate(NAMES) if i not in seen)
+        found[name] = tuple(part for i, part in enumerate(MOMENTS) if i not in seen)
     return found
 
 
@@ -52,7 +52,7 @@ def possible(scene: Scene, free: "Sequence[Free]", tied: Collection[str]) -> "tu
     for name, body in scene.bodies.items():
         path, inertia = f"bodies.{name}.inertia", body.inertia
         mine = [f for f in found if f.path.startswith(f"{path}.")]
-        known = [part for part in NAMES if part not in (f.path.rpartition(".")[2] for f in mine)]
+        known = [part for part in MOMENTS if part not in (f.path.rpartition(".")[2] for f in mine)]
         if not mine or inertia.xy or inertia.xz or inertia.yz:
             continue
         if not all(f.transform == "log" for f in mine) or any(t.startswith(path) for t in tied):
@@ -60,13 +60,13 @@ def possible(scene: Scene, free: "Sequence[Free]", tied: Collection[str]) -> "tu
         if not set(known).isdisjoint(idle[name]):
             continue
         moments = {f.path.rpartition(".")[2]: f.start for f in mine}
-        start = tuple(float(moments.get(part, getattr(inertia, part))) for part in NAMES)  # type: ignore[arg-type]
+        start = tuple(float(moments.get(part, getattr(inertia, part))) for part in MOMENTS)  # type: ignore[arg-type]
         if len(mine) == 1:
             a, b = (getattr(inertia, part) for part in known)
             lower, upper = max(mine[0].lower, abs(a - b)), min(mine[0].upper, a + b)
             found[found.index(mine[0])] = dataclasses.replace(mine[0], lower=lower, upper=upper)
         elif all(f.lower == -np.inf and f.upper == np.inf and f.prior_sd is None for f in mine):
-            parts = tuple(part for part in NAMES if part in moments)
+            parts = tuple(part for part in MOMENTS if part in moments)
             found[found.index(mine[0])] = dataclasses.replace(
                 mine[0], path=path, start=start, transform="moments", parts=parts
             )
@@ -80,16 +80,18 @@ def make_way(scene: Scene, numbers: Mapping[str, float]) -> dict[str, float]:
     for name, body in scene.bodies.items():
         path, inertia = f"bodies.{name}.inertia", body.inertia
         free = [part for part in idle[name] if f"{path}.{part}" not in numbers]
-        counts = [part for part in NAMES if part not in free]
+        counts = [part for part in MOMENTS if part not in free]
         if not free or not counts or inertia.xy or inertia.xz or inertia.yz:
             continue
-        new = _nearest({part: numbers.get(f"{path}.{part}", getattr(inertia, part)) for part in NAMES}, free)
-        found |= {f"{path}.{part}": value for part, value in new.items() if value != getattr(inertia, part)}
+        moments = {part: numbers.get(f"{path}.{part}", getattr(inertia, part)) for part in MOMENTS}
+        if flaws(np.diag(list(moments.values()))):
+            new = _nearest(moments, free)
+            found |= {f"{path}.{part}": value for part, value in new.items() if value != moments[part]}
     return found
 
 
 def _nearest(moments: Mapping[str, float], free: Sequence[str]) -> dict[str, float]:
-    """The free ones, one or two, of three moments, changed where no body has all three."""
+    """The free ones, one or two, of three moments that no body has, so that one has them."""
     held = [value for part, value in moments.items() if part not in free]
     if len(free) == 1:
         a, b = held
@@ -113,7 +115,7 @@ def in_the_way(study: Study, scene: Scene) -> Iterator[str]:
     """Sentences about known moments without effect that leave an unknown one of the same body little room."""
     for name, idle in idle_moments(scene).items():
         path, inertia = f"bodies.{name}.inertia", scene.bodies[name].inertia
-        mine = [part for part in NAMES if f"{path}.{part}" in study.parameters]
+        mine = [part for part in MOMENTS if f"{path}.{part}" in study.parameters]
         known = [part for part in idle if part not in mine]
         if len(mine) != 1 or len(known) != 2:
             continue
