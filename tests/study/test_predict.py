@@ -97,6 +97,10 @@ def test_a_held_back_recording_is_checked_like_the_others(folder: Path):
     assert "test.csv" in said
     file.write_text(good.replace("file: test.csv", "file: test.csv\n  sensors: {scales: x}"))
     assert "the scene has no sensor 'scales'" in refused("check", file)
+    file.write_text(good.replace("validate:", "validat:"))
+    assert "validat: unknown key. Did you mean `validate`?" in refused("check", file)
+    file.write_text(good.replace("file: test.csv", "file: test.csv\n  evry: 2"))
+    assert "validate[0].evry: unknown key. Did you mean `every`?" in refused("check", file)
     file.write_text(good.replace("file: test.csv", "file: test.csv\n  name: train"))
     assert "the name 'train' is taken by recordings[0]" in refused("check", file)
     file.write_text(good)

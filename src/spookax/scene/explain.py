@@ -148,7 +148,7 @@ class _Place:
                 self.types, self.info = _descend(self.types, part, self.info)
 
     def known_keys(self) -> list[str]:
-        return list(dict.fromkeys(name for kind in _models(self.around) for name in kind.model_fields))
+        return list(dict.fromkeys(str(key) for kind in _models(self.around) for key in _keys(kind)))
 
     def tags(self) -> list[str]:
         return [tag for kind in _models(self.types) for tag in _tags(kind)]
@@ -194,6 +194,11 @@ def _models(candidates: Iterable[Any]) -> list[type[pydantic.BaseModel]]:
     return [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)]
 
 
+def _keys(model: type[pydantic.BaseModel]) -> dict[str | int, FieldInfo]:
+    """The fields by what files call them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def _tags(model: type[pydantic.BaseModel]) -> tuple[str, ...]:
     field = model.model_fields.get("type")
     return typing.get_args(field.annotation) if field else ()
@@ -218,7 +223,7 @@ def _descend(candidates: list[Any], part: str | int, info: FieldInfo | None) -> 
     inner: list[Any] = []
     for kind in candidates:
         if _models([kind]):
-            if (field := kind.model_fields.get(part)) is not None:
+            if (field := _keys(kind).get(part)) is not None:
                 info = field
                 inner += _members(field.annotation)
         elif args := typing.get_args(kind):
