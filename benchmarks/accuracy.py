@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 import spookax as sx
-from spookax._compiled import compiler_options
+from spookax._compiled import QUICK, known_options
 from spookax._results import STEP_RESULTS
 from spookax.constraints import axes, frames, prepare
 from spookax.math import rotation
@@ -25,12 +25,12 @@ from .measure import ROOT, Row, row
 PRESETS = {2.0: "robust", 1.0: "accurate"}  # relaxation steps
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=compiler_options())
+@functools.partial(jax.jit, static_argnums=0, compiler_options=known_options(QUICK))
 def _start(system: sx.System, params: sx.Params, state: sx.State) -> sx.State:
     return half_kick_back(system, prepare(system, params), state, jnp.zeros(len(system.motors)))
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=compiler_options())
+@functools.partial(jax.jit, static_argnums=0, compiler_options=known_options(QUICK))
 def _advance(
     system: sx.System, params: sx.Params, carry: tuple[sx.State, Any, Any], count: Any
 ) -> tuple[sx.State, Any, Any]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import spookax as sx
-from spookax._compiled import compiler_options
+from spookax._compiled import QUICK, known_options
 from spookax.estimation import Settings, blocks
 from spookax.estimation.linearise import before, linearise
 from spookax.estimation.recording import Plan, filtered, first_state, follow, gains_of, linearised
@@ -84,7 +84,7 @@ def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> lis
     jax.clear_caches()
     began = time.perf_counter()
     at = stage.model, z, noise, block, readings
-    jitted: Any = eqx.filter_jit(linearise, compiler_options=compiler_options())  # pyright: ignore[reportCallIssue]
+    jitted: Any = eqx.filter_jit(linearise, compiler_options=known_options(QUICK))  # pyright: ignore[reportCallIssue]
     compiled = jitted.lower(*at).compile()
     rows.append(row("one block", "compile linearisation as one program", time.perf_counter() - began, "s"))
     temporary = temporary_memory(compiled.compiled)

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from spookax._compiled import compiler_options
+from spookax._compiled import PLAIN, known_options
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build/benchmarks"
@@ -55,7 +55,7 @@ def timed(call: Callable[[], Any], budget: float = 2.0, least: int = 5, most: in
 
 def compile_now(function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None) -> Compiled:
     """Trace, lower and compile a function of arrays for these arguments; with the options of `sx.jit`, or others."""
-    chosen = compiler_options(quick=False) if options is None else dict(options)
+    chosen = known_options(PLAIN) if options is None else dict(options)
     began = time.perf_counter()
     call = jax.jit(function, compiler_options=chosen).lower(*args).compile()
     return Compiled(call, time.perf_counter() - began, temporary_memory(call))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 import spookax as sx
-from spookax._compiled import compiler_options
+from spookax._compiled import QUICK, known_options
 from spookax.constraints import prepare
 from spookax.stepping import step
 
@@ -36,7 +36,7 @@ def _scene(mechanism: Mechanism) -> list[Row]:
     many = jnp.asarray(mechanism.controls(BATCH, BATCH_STEPS))
     stepped = compile_now(one_step, params, state, controls[0])
     single = compile_now(rollout, params, state, controls)
-    quick = compile_now(rollout, params, state, controls, options=compiler_options())
+    quick = compile_now(rollout, params, state, controls, options=known_options(QUICK))
     plain = compile_now(rollout, params, state, controls, options={})
     states = repeated(state, BATCH)
     began = time.perf_counter()

@@ -1,87 +1,213 @@
-"""`jit` with options for programs of many small operations, and `compiled` for the large ones of the estimators."""
+"""`jit` with options for programs of many small operations, and `compiled` for the large ones of the estimators.
 
+What they compile is kept on disk (`_store.py`) by what it depends on (`_fingerprint.py`), and loaded from there by a
+later process: neither traced nor compiled again.
+"""
+
+import contextlib
+import dataclasses
 import functools
+import hashlib
+import pickle
 import threading
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
+from jax._src.config import trace_context
 from jax.core import Tracer
+from jax.experimental import serialize_executable
+
+from ._fingerprint import NoFingerprintError, fingerprint, kind, settings, surroundings
+from ._store import store
 
 T = TypeVar("T")
 
 # A step is thousands of operations on tiny arrays. To run those that do not wait for each other at once, to call a
 # library or to form a team of threads for a product of 3 by 3 matrices costs more than the product (`benchmarks/`).
-_PLAIN: dict[str, Any] = {
+PLAIN: dict[str, Any] = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
     "xla_cpu_multi_thread_eigen": False,
     "xla_cpu_experimental_ynn_fusion_type": "",
 }
 # Compiling one fusion at a time by the newer emitters takes twice as long as the elder ones, and the result is hardly
 # faster.
-_QUICK: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+QUICK: dict[str, Any] = PLAIN | {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+SLOW = QUICK | {"xla_backend_optimization_level": 0}
+
+
+def known_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of XLA's options that this version of it knows."""
+    return dict(_known(tuple(options.items())))
 
 
 @functools.cache
-def compiler_options(*, quick: bool = True) -> dict[str, Any]:
-    """Options for programs of many small operations: those that this version of XLA knows.
-
-    `quick`: with those that compile in half the time.
-    """
-
-    def known(option: str, value: Any) -> bool:
+def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    def accepted(some: tuple[tuple[str, Any], ...]) -> bool:
         try:
-            jax.jit(lambda x: x, compiler_options={option: value}).lower(0.0).compile()
+            jax.jit(lambda x: x).lower(0.0).compile(dict(some))
         except Exception:
             return False
         return True
 
-    return {k: v for k, v in (_PLAIN | _QUICK if quick else _PLAIN).items() if known(k, v)}
+    return options if accepted(options) else tuple(option for option in options if accepted((option,)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Slot:
+    """In the form of a result: the place of an array."""
+
+    number: int
+
+
+class _Program(NamedTuple):
+    """An executable, which takes and returns arrays, and the form of its result."""
+
+    run: Callable[..., Sequence[jax.Array]]
+    form: Any
+    leaves: list[Any]  # of the form: slots, and what is no array
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        out = self.run(*arrays)
+        return jax.tree.unflatten(self.form, [out[x.number] if type(x) is _Slot else x for x in self.leaves])
+
+    def packed(self, inputs: int) -> bytes:
+        executable, _, _ = serialize_executable.serialize(self.run)  # pyright: ignore[reportArgumentType]
+        return pickle.dumps((executable, inputs, jax.tree.unflatten(self.form, self.leaves)))
+
+    @staticmethod
+    def unpacked(payload: bytes) -> "_Program":
+        executable, inputs, result = pickle.loads(payload)
+        leaves, form = jax.tree.flatten(result)
+        outputs = [x for x in leaves if type(x) is _Slot]
+        forms = jax.tree.structure(((0,) * inputs, {})), jax.tree.structure([0] * len(outputs))
+        return _Program(serialize_executable.deserialize_and_load(executable, *forms), form, leaves)
 
 
 class Compiled(Generic[T]):
-    """`eqx.filter_jit` with options for the outermost program.
+    """`eqx.filter_jit` with options for the outermost program, which is kept on disk.
 
     Several threads may call it: what is not compiled yet is compiled by one of them, and the others wait for it.
     """
 
-    def __init__(self, function: Callable[..., T], options: Callable[[], dict[str, Any]]):
+    def __init__(self, function: Callable[..., T], options: Mapping[str, Any]):
         functools.update_wrapper(self, function)
         self._function, self._options = function, options
         self._compiling = threading.Lock()
-        self._known: set[Any] = set()
-
-    @functools.cached_property
-    def _jitted(self) -> Callable[..., T]:
-        return eqx.filter_jit(self._function, compiler_options=self._options())  # pyright: ignore[reportCallIssue]
+        self._programs: dict[Any, _Program | None] = {}  # None: by `_jitted`
+        _everything.add(self)
 
     @functools.cached_property
     def _part_of_another(self) -> Callable[..., T]:
         return eqx.filter_jit(self._function)  # options belong to the outermost program
 
+    @functools.cached_property
+    def _jitted(self) -> Callable[..., T]:
+        options = known_options(self._options)
+        return eqx.filter_jit(self._function, compiler_options=options)  # pyright: ignore[reportCallIssue]
+
     def __call__(self, *args: Any, **kwargs: Any) -> T:
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+        leaves, form = jax.tree.flatten((args, kwargs))
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
             return self._part_of_another(*args, **kwargs)
-        key = _signature((args, kwargs))
-        if key in self._known:
+        program = self._program(leaves, form)
+        if program is None:
             return self._jitted(*args, **kwargs)
-        with self._compiling:
-            out = self._jitted(*args, **kwargs)
-        self._known.add(key)
-        return out
+        return program([x for x in leaves if eqx.is_array(x)])
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments of this form, unless that has been done."""
-        if _signature((args, kwargs)) not in self._known:
-            self(*args, **kwargs)
+        if self._program(*jax.tree.flatten((args, kwargs))) is None:
+            self._jitted(*args, **kwargs)
+
+    def forget(self) -> None:
+        """Let go of the programs in memory."""
+        self._programs.clear()
+
+    def _program(self, leaves: list[Any], form: Any) -> _Program | None:
+        if _as_operations() or _elsewhere(leaves):
+            return None
+        key = form, tuple([kind(x) if eqx.is_array(x) else (type(x), x) for x in leaves]), trace_context()
+        try:
+            return self._programs[key]
+        except KeyError:
+            pass
+        with self._compiling:
+            if key not in self._programs:
+                self._programs[key] = self._found(leaves, form)
+            return self._programs[key]
+
+    def _found(self, leaves: list[Any], form: Any) -> _Program | None:
+        kept, key = store(), None
+        if kept is not None:
+            key = self._key(leaves, form)
+        if kept is not None and key is not None and (payload := kept.read(key)) is not None:
+            try:
+                return _Program.unpacked(payload)
+            except Exception:  # whatever it is that this version of JAX has against it
+                kept.discard(key)
+        program = self._built(leaves, form)
+        if program is not None and kept is not None and key is not None:
+            with contextlib.suppress(Exception):  # not every program can be kept
+                kept.write(key, program.packed(sum(map(eqx.is_array, leaves))))
+        return program
+
+    def _key(self, leaves: list[Any], form: Any) -> bytes | None:
+        """What the program depends on; None where that is not known."""
+        told = settings()
+        try:
+            name = fingerprint(jax.tree.unflatten(form, leaves), self._function, dict(self._options))
+        except NoFingerprintError:
+            return None
+        return None if told is None else hashlib.sha256(name + told + surroundings()).digest()
+
+    def _built(self, leaves: list[Any], form: Any) -> _Program | None:
+        """Traced and compiled; None if it calls Python while it runs, which `equinox.filter_jit` reports better."""
+        result: list[Any] = []
+
+        def flat(*arrays: Any) -> list[Any]:
+            given = iter(arrays)
+            args, kwargs = jax.tree.unflatten(form, [next(given) if eqx.is_array(x) else x for x in leaves])
+            found, shape = jax.tree.flatten(self._function(*args, **kwargs))
+            out = [x for x in found if eqx.is_array(x)]
+            numbers = iter(range(len(out)))
+            result[:] = shape, [_Slot(next(numbers)) if eqx.is_array(x) else x for x in found]
+            return out
+
+        flat.__name__ = self.__name__  # type: ignore[attr-defined]
+        lowered = jax.jit(flat).lower(*(x for x in leaves if eqx.is_array(x)))
+        if _calls_python(lowered):
+            return None
+        return _Program(lowered.compile(known_options(self._options)), *result)
 
 
-def _signature(tree: Any) -> Any:
-    leaves, form = jax.tree.flatten(tree)
-    kinds = [(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x for x in leaves]
-    return form, tuple(kinds)
+_everything: weakref.WeakSet[Compiled[Any]] = weakref.WeakSet()
+
+
+def forget_programs() -> None:
+    """Let go of all programs in memory, as `jax.clear_caches` does; those on disk stay."""
+    for each in tuple(_everything):
+        each.forget()
+
+
+def _calls_python(lowered: Any) -> bool:
+    arguments = getattr(lowered._lowering, "compile_args", None) or {}
+    return bool(arguments.get("host_callbacks", True))
+
+
+def _as_operations() -> bool:
+    """Whether JAX is asked to run one operation after the other, or to watch them."""
+    return jax.config.jax_disable_jit or jax.config.jax_debug_nans or jax.config.jax_debug_infs  # pyright: ignore
+
+
+def _elsewhere(leaves: list[Any]) -> bool:
+    """Whether an array lies on another device than the usual one, or on several."""
+    if len(jax.devices()) == 1:
+        return False
+    usual = {jax.config.jax_default_device or jax.devices()[0]}  # pyright: ignore[reportAttributeAccessIssue]
+    return any(isinstance(x, jax.Array) and x.devices() != usual for x in leaves)
 
 
 def jit(function: Callable[..., T]) -> Compiled[T]:
@@ -92,15 +218,14 @@ def jit(function: Callable[..., T]) -> Compiled[T]:
     other are handed to several threads, which takes longer than to do them. Inside another compiled function these
     options are that one's.
     """
-    return Compiled(function, functools.partial(compiler_options, quick=False))
+    return Compiled(function, PLAIN)
 
 
 def compiled(function: Callable[..., T]) -> Compiled[T]:
     """A function as `Compiled`, in half the time of `jit`."""
-    return Compiled(function, compiler_options)
+    return Compiled(function, QUICK)
 
 
 def seldom_called(function: Callable[..., T]) -> Compiled[T]:
     """A function as `Compiled` in a third of the time, to run at a third of the speed."""
-    level = "xla_backend_optimization_level"
-    return Compiled(function, lambda: {k: 0 if k == level else v for k, v in compiler_options().items()})
+    return Compiled(function, SLOW)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spookax._compiled import compiler_options
+from spookax._compiled import SLOW, known_options
 from spookax._results import STEP_RESULTS
 from spookax.constraints import prepare
 from spookax.scene import Scene
@@ -46,7 +46,7 @@ PULLS = {  # of types without rows: what they do in `pairs`
 }
 
 # XLA without its slow passes: a third of the time to compile, twice that to run, the same numbers to rounding.
-compiled = functools.partial(jax.jit, compiler_options=compiler_options() | {"xla_backend_optimization_level": 0})
+compiled = functools.partial(jax.jit, compiler_options=known_options(SLOW))
 place = compiled(state_from_joints, static_argnums=0)
 _rollout = compiled(functools.partial(rollout, throw=False), static_argnums=0, static_argnames="half_kick")
 

@@ -20,6 +20,7 @@ from .._results import STEP_RESULTS
 from .._typing import Array, Float, Int
 from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared
+from ..math import counted
 from ..system import State, System
 from .spook import StepInfo, step
 
@@ -46,12 +47,14 @@ def march(
     *,
     half_kick: bool = True,
     solver: AbstractMLCPSolver | None = None,
+    count: Int[Array, ""] | None = None,
 ) -> March:
     """One step for each of the commands and impulses (as `step` takes them), of which there is one at least.
 
-    `half_kick`: the velocities of `state` are those at t_0, instead of t_0 - h/2.
+    `half_kick`: the velocities of `state` are those at t_0, instead of t_0 - h/2. `count`: of the commands that count,
+    the first; without derivatives in reverse mode.
     """
-    count, kicks = commands.shape[0], _HALF_KICK_STEPS if half_kick else 0
+    size, kicks = commands.shape[0], _HALF_KICK_STEPS if half_kick else 0
 
     def with_kicks(inputs: Array) -> Array:
         return jnp.concatenate([jnp.broadcast_to(inputs[:1], (kicks, *inputs.shape[1:])), inputs])
@@ -69,10 +72,13 @@ def march(
         result = STEP_RESULTS.where(fails, info.result, result)
         return (after, info.levels, result, jnp.where(fails, k, failed)), (after, info)
 
-    inputs = jnp.arange(-kicks, count), *jax.tree.map(with_kicks, (commands, impulses))
+    inputs = jnp.arange(-kicks, size), *jax.tree.map(with_kicks, (commands, impulses))
     guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
     carry = state, guess, STEP_RESULTS.successful, jnp.array(-1)
-    (last, _, result, failed), (states, info) = jax.lax.scan(body, carry, inputs)
+    if count is None:
+        (last, _, result, failed), (states, info) = jax.lax.scan(body, carry, inputs)
+    else:
+        (last, _, result, failed), (states, info) = counted.scan(body, carry, inputs, 0, count + kicks)
     start = jax.tree.map(lambda a: a[kicks - 1], states) if half_kick else state
     states, info = jax.tree.map(lambda a: a[kicks:], (states, info))
     return March(start, states, info, last, result, failed)  # pyright: ignore[reportArgumentType]

@@ -1,11 +1,13 @@
 """Simulation: a scan of steps, and the trajectory it leaves."""
 
+import dataclasses
 import functools
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from .._compiled import compiled, jit
@@ -14,10 +16,12 @@ from .._threads import concurrently, cores
 from .._typing import Array, Float, Int
 from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
-from ..math import rotation
+from ..math import counted, rotation
 from ..system import Params, State, System
 from .march import March, march
 
+_FEWEST = 64  # steps that a program is compiled for
+_DOUBLING = 12  # power of two from which on it is compiled for each
 _PIECE = 8  # environments that step together: what they need stays in the caches of a core
 
 
@@ -85,7 +89,8 @@ def rollout(
       in body axes [N, N m].
     - `throw`: raise if a step failed (also under jit); otherwise `result` and `failed_step` tell.
 
-    Works under `jit`, `vmap`, `jvp`, `vjp`; called by itself it is compiled, once for each number of steps.
+    Works under `jit`, `vmap`, `jvp`, `vjp`; called by itself it is compiled, once for up to 64, 256,
+    1024, 4096, 8192, ... steps, and kept on disk.
 
     **Raises:** `ValueError` for controls or wrenches of another shape.
     """
@@ -97,7 +102,15 @@ def rollout(
     expected = (controls.shape[0], system.num_bodies, 6)
     if wrenches is not None and jnp.shape(wrenches) != expected:
         raise ValueError(f"`wrenches` must have the shape {expected} (steps, bodies, 6), got {jnp.shape(wrenches)}")
-    return _rollout(system, params, state, controls, wrenches, half_kick, solver, throw)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((params, state, controls, wrenches))):
+        found = _rollout(system, params, state, controls, wrenches, half_kick, solver)
+        return _all_well(found) if throw else found
+    count = controls.shape[0]
+    held = _filled_up(controls), None if wrenches is None else _filled_up(wrenches)
+    found = _first_steps(system, params, state, *held, half_kick, solver, np.asarray(count))
+    if throw and found.result != STEP_RESULTS.successful:
+        raise eqx.EquinoxRuntimeError(STEP_RESULTS[found.result])
+    return _cut(found, count)
 
 
 def rollouts(
@@ -173,7 +186,12 @@ def _rollouts(
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
 
 
-@compiled
+def _all_well(found: Trajectory) -> Trajectory:
+    """The trajectory, whose arrays are an error where a step failed."""
+    arrays, rest = eqx.partition(found, eqx.is_array)
+    return eqx.combine(found.result.error_if(arrays, found.result != STEP_RESULTS.successful), rest)
+
+
 def _rollout(
     system: System,
     params: Params,
@@ -182,20 +200,46 @@ def _rollout(
     wrenches: Array | None,
     half_kick: bool,
     solver: AbstractMLCPSolver | None,
-    throw: bool,
+    count: Array | None = None,
 ) -> Trajectory:
     prepared = prepare(system, params)
     inputs = kick_inputs(controls)
     given = kick_inputs(wrenches) * params.step if wrenches is not None else None
-    marched = march(system, prepared, state, inputs, given, half_kick=half_kick, solver=solver)
-    if throw:  # whatever is read of the trajectory comes from these
-        failed = marched.result != STEP_RESULTS.successful
-        states, info, last = marched.result.error_if((marched.states, marched.info, marched.last), failed)
-        marched = marched._replace(states=states, info=info, last=last)
-    return _trajectory(system, prepared, state, marched)
+    marched = march(system, prepared, state, inputs, given, half_kick=half_kick, solver=solver, count=count)
+    return _trajectory(system, prepared, state, marched, count)
 
 
-def _trajectory(system: System, prepared: Prepared, state: State, marched: March) -> Trajectory:
+_first_steps = compiled(_rollout)
+
+
+# What is called by itself is compiled for a few numbers of steps and told how many of them count, so that one program
+# serves runs of many lengths.
+
+
+def _filled_up(a: Array) -> np.ndarray:
+    """Held over more steps: 64, 256, 1024 or a power of two from 4096 on."""
+    power = int(np.ceil(np.log2(max(a.shape[0], _FEWEST))))
+    size = 2 ** (power + (power % 2 if power < _DOUBLING else 0))
+    host = np.asarray(a)
+    return np.concatenate([host, np.broadcast_to(host[-1:], (size - host.shape[0], *host.shape[1:]))])
+
+
+def _cut(found: Trajectory, count: int) -> Trajectory:
+    """The steps that count."""
+
+    def first(a: Array, size: int) -> Array:
+        return jnp.asarray(np.asarray(a)[:size]) if jax.default_backend() == "cpu" else a[:size]
+
+    states = ("time", "r", "e", "v", "w", "position", "rate")
+    steps = ("joint_forces", "friction", "stop_forces", "drive_forces", "element_forces", "pivots")
+    cut = {name: first(getattr(found, name), count + 1) for name in states}
+    cut |= {name: first(getattr(found, name), count) for name in steps}
+    return dataclasses.replace(found, **cut)
+
+
+def _trajectory(
+    system: System, prepared: Prepared, state: State, marched: March, count: Array | None
+) -> Trajectory:
     h, start, states, info = prepared.params.step, marched.start, marched.states, marched.info
     r = jnp.concatenate([state.r[None], states.r])
     e = jnp.concatenate([state.e[None], states.e])
@@ -203,12 +247,8 @@ def _trajectory(system: System, prepared: Prepared, state: State, marched: March
     # rate at t_k: mean of the velocities before and after; at the last time the one before, carried half a step
     v = jnp.concatenate([start.v[None], states.v])
     w = jnp.concatenate([start.w[None], states.w])
-    v, w = _means(v), _means(w)
-    n_axes = len(system.axes)
-    if n_axes:
-        position, rate = jax.vmap(functools.partial(_joint_motion, system, prepared))(r, e, v, w, near)
-    else:
-        position = rate = jnp.zeros((r.shape[0], 0), dtype=r.dtype)
+    v, w = _means(v, count), _means(w, count)
+    position, rate = _joint_motions(system, prepared, (r, e, v, w, near), count)
     return Trajectory(
         time=jnp.concatenate([state.time[None], states.time]),
         r=r,
@@ -231,14 +271,35 @@ def _trajectory(system: System, prepared: Prepared, state: State, marched: March
     )
 
 
+def _joint_motions(
+    system: System, prepared: Prepared, motion: tuple[Array, ...], count: Array | None
+) -> tuple[Array, Array]:
+    """Positions and rates of the axes at all times, or at the first `count` + 1."""
+    size = motion[0].shape[0]
+    if not system.axes:
+        none = jnp.zeros((size, 0), dtype=motion[0].dtype)
+        return none, none
+    each = jax.vmap(functools.partial(_joint_motion, system, prepared))
+    if count is None:
+        return each(*motion)
+    pieces = -(-size // _FEWEST)
+    held = [jnp.concatenate([a, jnp.broadcast_to(a[-1:], (pieces * _FEWEST - size, *a.shape[1:]))]) for a in motion]
+    split = [a.reshape(pieces, _FEWEST, *a.shape[1:]) for a in held]
+    _, found = counted.scan(lambda _, at: (None, each(*at)), None, split, 0, count // _FEWEST + 1)
+    position, rate = (a.reshape(pieces * _FEWEST, -1)[:size] for a in found)
+    return position, rate
+
+
 def _joint_motion(system: System, prepared: Prepared, r: Array, e: Array, v: Array, w: Array, near: Array):
     kin = frames.kinematics(system, r, e, prepared.geometry)
     b_A, b_B = axes.rate_rows(system, kin)
     return axes.coordinates(system, kin, near), axes.rates(system, b_A, b_B, jnp.concatenate([v, w], axis=-1))
 
 
-def _means(v: Array) -> Array:
-    """Means of neighbours; the last by linear extrapolation of the two last half steps."""
+def _means(v: Array, count: Array | None) -> Array:
+    """Means of neighbours; the last, or the one numbered `count`, by linear extrapolation of the two last half steps."""
     inner = (v[1:] + v[:-1]) / 2
-    last = v[-1:] + (v[-1:] - v[-2:-1]) / 2
-    return jnp.concatenate([inner, last])
+    if count is None:
+        return jnp.concatenate([inner, v[-1:] + (v[-1:] - v[-2:-1]) / 2])
+    last = v[count] + (v[count] - v[count - 1]) / 2
+    return jnp.concatenate([inner, v[-1:]]).at[count].set(last)
