@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax._src.config import trace_context
 from jax.core import Tracer
 from jax.experimental import serialize_executable
@@ -183,6 +184,11 @@ class Compiled(Generic[T]):
         return _Program(lowered.compile(known_options(self._options)), *result)
 
 
+def on_device(x: Any) -> jax.Array:
+    """Floats of the host as an array of JAX. `jax.numpy.asarray` compiles a program for every shape."""
+    return jax.device_put(np.asarray(x, dtype=float))
+
+
 _everything: weakref.WeakSet[Compiled[Any]] = weakref.WeakSet()
 
 
@@ -224,6 +230,11 @@ def jit(function: Callable[..., T]) -> Compiled[T]:
 def compiled(function: Callable[..., T]) -> Compiled[T]:
     """A function as `Compiled`, in half the time of `jit`."""
     return Compiled(function, QUICK)
+
+
+def wide(function: Callable[..., T]) -> Compiled[T]:
+    """A function as `Compiled` by XLA's own options: for few operations on large arrays."""
+    return Compiled(function, {})
 
 
 def seldom_called(function: Callable[..., T]) -> Compiled[T]:

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ._compiled import compiled, seldom_called
+from ._compiled import compiled, on_device, seldom_called
 from ._typing import Array, Float
 from .constraints import axes, frames
 from .constraints.assemble import axis_motion, joint_rows, velocity
@@ -73,9 +72,7 @@ def _assembled(
         message = "no class for this row was given"
         raise SceneError(located.problem(Finding(("rows", n), None, message, cure)) for n in missing)
     system, params = build(scene, constraints)
-    given = {
-        name: {"position": jnp.asarray(x.position), "rate": jnp.asarray(x.rate)} for name, x in scene.initial.items()
-    }
+    given = {name: {"position": on_device(x.position), "rate": on_device(x.rate)} for name, x in scene.initial.items()}
     state, (gaps, coupled), rows_gap, rates, position = _assemble(system, params, given)
     tolerance = _TOLERANCE[params.mass.dtype.itemsize]
     missed = [*_open_loops(system, [np.abs(np.asarray(gap)) for gap in gaps], tolerance)]
@@ -129,7 +126,7 @@ def _unreachable(
     start = np.array([scene.initial[name].position if name in scene.initial else 0.0 for name in names])
     starts = np.tile(start, (_TRIES, 1))  # the first as given; of others, zero may be where a loop is stretched
     starts[1:, concerned] += np.random.default_rng(0).uniform(-1, 1, (_TRIES - 1, len(concerned)))
-    closed, error = map(np.asarray, _closed_from(system, params, jnp.asarray(starts)))
+    closed, error = map(np.asarray, _closed_from(system, params, on_device(starts)))
     away = np.abs(closed - start)[:, given]
     best = int(np.argmin(np.where(error <= tolerance, np.max(away, axis=1), np.inf)))
     if not error[best] <= tolerance:

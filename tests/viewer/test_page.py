@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from spookax.scene import Scene, read_scene
+from spookax.scene.shapes import matrices
 from spookax.viewer import BodyPoses, initial_poses, save_html, view
-from spookax.viewer.poses import matrices
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ import yaml
 from scipy.spatial.transform import Rotation
 
 from spookax.scene import Scene, read_scene
+from spookax.scene.shapes import matrices
 from spookax.stepping import state_from_joints
 from spookax.system import build
 from spookax.viewer import BodyPoses, initial_poses
-from spookax.viewer.poses import matrices, poses_of, quaternions
+from spookax.viewer.poses import poses_of, quaternions
 
 ROUND = {"mass": 1.0, "com": (0.1, -0.2, 0.3), "inertia": [1.0, 1.0, 1.0]}
 EVERY_JOINT = """

@@ -91,8 +91,7 @@ def simulate(
         read = read_scene(path)
         inputs = read_inputs(read, motor or [], input, time)
 
-        import jax.numpy as jnp
-
+        from .._compiled import on_device
         from .._results import STEP_RESULTS
         from ..loading import enable_x64, load
         from ..stepping import rollout
@@ -101,7 +100,7 @@ def simulate(
 
         enable_x64()
         system, params, state = load(path)
-        trajectory = rollout(system, params, state, jnp.asarray(inputs.values), throw=False)
+        trajectory = rollout(system, params, state, on_device(inputs.values), throw=False)
         columns = table(read, system, params, trajectory, inputs)
         if out is not None:
             write_table(columns, out)

@@ -196,8 +196,8 @@ def replan(
 def nudged(model: AbstractModel, path: Path, lin: Sequence[Linearised], f: Sequence[Filtered], dz: AnyArray) -> Path:
     """The best trajectory for parameters moved by a tiny dz, to first order."""
 
-    def still(a: Array) -> Array:
-        return jnp.asarray(np.zeros(a.shape))
+    def still(a: Array) -> np.ndarray:
+        return np.zeros(a.shape)
 
     alone = [g._replace(m=still(g.m), Fi_nu=still(g.Fi_nu)) for g in f]
     moved = replan(model, path._replace(w=np.zeros_like(path.w)), lin, alone, (), dz, 1.0)
@@ -248,6 +248,11 @@ def log_density(lin: Sequence[Linearised]) -> float:
     return float(sum(blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
 
 
+def _empty(*shape: int) -> Any:
+    """Of this form, without memory of its own."""
+    return np.broadcast_to(0.0, shape)
+
+
 def preparations(
     model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples, steady: bool
 ) -> tuple[list[Callable[[], None]], Linearised, Filtered]:
@@ -257,12 +262,12 @@ def preparations(
     path, samples = split_path(path)[0], split(samples)[0]
     (steps, m), n, p, c = path.w.shape, model.tangent_size, z.shape[0], samples.y[0].size
     shapes = ((n, n), (n, m), (n, p), (c, n), (c, m), (c, p), (c,))
-    lin = Linearised(*(jnp.asarray(np.zeros((steps, *shape))) for shape in shapes))
+    lin = Linearised(*(_empty(steps, *shape) for shape in shapes))
     shapes = ((n,), (n, p), (n, n), (n, c), (c,), (c, p), (c,), (c, p), ())
-    f = Filtered(*(jnp.asarray(np.zeros((steps, *shape))) for shape in shapes))
+    f = Filtered(*(_empty(steps, *shape) for shape in shapes))
     shapes, half = ((n, n), (n, m), (n, p)), model.carried
-    A, B, C = (jnp.asarray(np.zeros((steps, rows - half, columns))) for rows, columns in shapes)
-    push = jnp.asarray(np.zeros((steps, n - half, n - half))) if model.can_steady else None
+    A, B, C = (_empty(steps, rows - half, columns) for rows, columns in shapes)
+    push = _empty(steps, n - half, n - half) if model.can_steady else None
     x, x0 = before(path.x), jax.tree.map(lambda a: a[0], path.x)
     calls = [
         partial(_step_rows.prepare, model, z, noise, path, samples),

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._compiled import wide
 from .._typing import Array, Float, Scalar
 from ..math import bordered, small
 from ..math.bordered import Rows
@@ -36,7 +37,7 @@ class Linear(NamedTuple):
     impulse: Rows  # of the stiff rows: Jacobian and value
 
 
-@eqx.filter_jit
+@wide
 def read_back(model: AbstractResidualModel, z: Array, noise: Noise, x: Any, samples: Samples) -> Point:
     """States x_0 ... x_K with the noise, hints and impulses that explain them."""
     p = model.prepare(z)
@@ -45,7 +46,7 @@ def read_back(model: AbstractResidualModel, z: Array, noise: Noise, x: Any, samp
     return Point(path, found.impulse, residuals(model, z, noise, path, samples))
 
 
-@eqx.filter_jit
+@wide
 def linear_rows(
     model: AbstractResidualModel,
     z: Float[Array, " p"],
@@ -111,14 +112,14 @@ def linear_rows(
     return Linear(rows, poses, impulse)
 
 
-@eqx.filter_jit
+@wide
 def eliminate(rows: bordered.Problem, damping: Scalar) -> bordered.Factor:
     """The rows reduced to the border, under so much damping in the metric of the masses."""
     return bordered.eliminate(eqx.tree_at(lambda q: q.damping, rows, jnp.sqrt(damping) * rows.damping))
 
 
-substitute = eqx.filter_jit(bordered.back_substitute)
-sensitivity = eqx.filter_jit(bordered.sensitivity)
+substitute = wide(bordered.back_substitute)
+sensitivity = wide(bordered.sensitivity)
 
 
 def split_border(factor: bordered.Factor, shared: int) -> tuple[Float[Array, "own s"], Float[Array, "shared s"]]:
@@ -128,7 +129,7 @@ def split_border(factor: bordered.Factor, shared: int) -> tuple[Float[Array, "ow
     return small.solve_upper(rows[:own, :own], rows[:own, own:]), rows[own:, own:]
 
 
-@eqx.filter_jit
+@wide
 def displaced(
     model: AbstractResidualModel,
     z: Float[Array, " p"],
@@ -161,7 +162,7 @@ def displaced(
     return Point(path, t.impulse, residuals(model, z + dz, noise, path, samples))
 
 
-@eqx.filter_jit
+@wide
 def log_determinants(rows: bordered.Problem, noises: int) -> tuple[Scalar, Scalar, Scalar]:
     """Half the log-determinants of the Hessian in the poses, of all rows and of all but the readings; and
     sum log|det dw_k / dq_k+1|, the normaliser of the density of the poses.

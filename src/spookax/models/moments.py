@@ -12,7 +12,7 @@ of the two free: s_i = z J_k, 0 <= z <= 1.
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import Array, Float
+from .._typing import AnyArray, Array, Float
 from ..scene.inertia import MOMENTS
 
 _THIN = 1e-3  # of the sum of all: the scale of a second moment that starts at or near zero
@@ -29,15 +29,15 @@ def _second(moments: tuple[float, ...]) -> np.ndarray:
     return sum(moments) / 2 - np.array(moments)
 
 
-def _scales(start: tuple[float, ...]) -> np.ndarray:
-    second = _second(start)
-    return np.maximum(second, _THIN * second.sum())
+def _scales(start: Float[AnyArray, " 3"]) -> Float[AnyArray, " 3"]:
+    second = start.sum() / 2 - start
+    return second.clip(_THIN * second.sum())
 
 
 def encode(parts: tuple[str, ...], start: tuple[float, ...], moments: tuple[float, ...]) -> list[float]:
     """z of a body's inertia, whose moments xx, yy, zz come first; `start`: of the search, which gives the scales."""
     second, k = np.maximum(_second(moments[:3]), 0.0), _known(parts)
-    z = np.arcsinh(second / _scales(start))
+    z = np.arcsinh(second / _scales(np.array(start)))
     if k is None:
         return [float(value) for value in z]
     return [float(second[(k + 1) % 3] / start[k]), float(z[k])]
@@ -50,7 +50,7 @@ def bounds(parts: tuple[str, ...]) -> tuple[list[float], list[float]]:
     return [0.0, _LEAST], [1.0, np.inf]
 
 
-def values(parts: tuple[str, ...], start: tuple[float, ...], z: Float[Array, " n"]) -> Float[Array, " n"]:
+def values(parts: tuple[str, ...], start: Float[Array, " 3"], z: Float[Array, " n"]) -> Float[Array, " n"]:
     """The unknown moments. [kg m^2]"""
     scales, k = _scales(start), _known(parts)
     if k is None:

@@ -6,14 +6,13 @@ positions and rotations of all bodies, deflections of all elasto-slide elements,
 velocities of all bodies.
 """
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._results import STEP_RESULTS
-from .._typing import Array, Float, Scalar
+from .._typing import AnyArray, Array, Float, Scalar
 from ..complementarity import Replay
 from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, gyro, prepare
 from ..constraints.assemble import damping, scatter, velocity
@@ -38,16 +37,18 @@ class BodyState(eqx.Module):
     c: Float[Array, " elements"]  # deflections of elasto-slide elements [rad or m]
 
 
-@dataclasses.dataclass(frozen=True)
-class ProcessNoise:
+class ProcessNoise(eqx.Module):
     """White force noise, as impulses per step with standard deviation `density` * sqrt(h).
 
     `joints`: a torque or force on every axis, density in N m sqrt(s) or N sqrt(s).
     `bodies`: a force on every body (density in N sqrt(s)) and a torque of the same size times its gyration radius.
     """
 
-    kind: str
-    density: float
+    kind: str = eqx.field(static=True)
+    density: Float[AnyArray, ""]
+
+    def __init__(self, kind: str, density: float):
+        self.kind, self.density = kind, np.asarray(density, dtype=float)
 
     def size(self, system: System) -> int:
         return len(system.axes) if self.kind == "joints" else 6 * system.num_bodies
@@ -66,9 +67,9 @@ class Multibody(AbstractResidualModel):
 
     system: System = eqx.field(static=True)
     params: Params
-    shared: ParameterMap = eqx.field(static=True)
-    own: ParameterMap = eqx.field(static=True)  # unknowns of a recording: sensor offsets
-    noise: ProcessNoise = eqx.field(static=True)
+    shared: ParameterMap
+    own: ParameterMap  # unknowns of a recording: sensor offsets
+    noise: ProcessNoise
     sensors: tuple[int, ...] = eqx.field(static=True)  # sensors of the recording, in channel order
     followed: tuple[bool, ...] = eqx.field(static=True)  # axes that a tracking rollout holds to the plan
     tangent_size: int = eqx.field(static=True)
@@ -156,7 +157,7 @@ class Multibody(AbstractResidualModel):
 
     def impulse(self, state: State, p: Prep, w: Float[Array, " m"], noise: Noise) -> Float[Array, "bodies 6"]:
         """Body impulses of whitened noise [N s, N m s]."""
-        amount = self.noise.density * noise.process * jnp.sqrt(p.engine.params.step) * w
+        amount = jnp.asarray(self.noise.density) * noise.process * jnp.sqrt(p.engine.params.step) * w
         if self.noise.kind == "joints":
             b_A, b_B = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, p.engine.geometry))
             return scatter(self.system, b_A, b_B, amount)

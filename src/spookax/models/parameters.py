@@ -12,7 +12,9 @@
 """
 
 import dataclasses
+from collections.abc import Iterator
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,10 @@ class Free:
         return len(self.parts or self.start) if isinstance(self.start, tuple) else 1
 
     @property
+    def size_of_start(self) -> int:
+        return len(self.start) if isinstance(self.start, tuple) else 1
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Of every number."""
         if not isinstance(self.start, tuple):
@@ -64,35 +70,58 @@ class Tie:
     known: tuple[tuple[str, float], ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class ParameterMap:
-    """The unknowns of an identification, in order, and the map z -> Params. Hashable: static under jit.
+class ParameterMap(eqx.Module):
+    """The unknowns of an identification, in order, and the map z -> Params. Their numbers (starts, bounds, priors) are
+    an array: a program that maps z serves others as well.
 
-    `ties`: what follows from them, each after those that it needs.
+    `ties`: what follows from the unknowns, each after those that it needs.
     """
 
-    system: System
-    free: tuple[Free, ...]
-    ties: tuple[Tie, ...] = ()
+    system: System = eqx.field(static=True)
+    kinds: tuple[Free, ...] = eqx.field(static=True)  # the unknowns without their numbers
+    expressions: tuple[tuple[str, Expression, tuple[str, ...]], ...] = eqx.field(static=True)  # and what they know
+    numbers: Float[AnyArray, " n"]  # of every unknown, see `_numbers`; then what is known of every tie
+
+    def __init__(self, system: System, free: tuple[Free, ...], ties: tuple[Tie, ...] = ()):
+        self.system, self.kinds = system, tuple(map(_without_numbers, free))
+        self.expressions = tuple((t.path, t.expression, tuple(name for name, _ in t.known)) for t in ties)
+        known = [value for t in ties for _, value in t.known]
+        self.numbers = np.array([x for f in free for x in _numbers(f)] + known, dtype=float)
+
+    @property
+    def free(self) -> tuple[Free, ...]:
+        """The unknowns with their numbers; not in traced code."""
+        return tuple(_with_numbers(kind, x) for kind, x in self._each())
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """What follows from them; not in traced code."""
+        known = iter(self._known())
+        return tuple(Tie(p, e, tuple((name, float(next(known))) for name in names)) for p, e, names in self.expressions)
+
+    def _each(self) -> Iterator[tuple[Free, AnyArray]]:
+        """Every unknown without and its numbers."""
+        i = 0
+        for kind in self.kinds:
+            yield kind, self.numbers[i : i + _EACH + kind.size_of_start]
+            i += _EACH + kind.size_of_start
+
+    def _known(self) -> AnyArray:
+        return self.numbers[sum(_EACH + kind.size_of_start for kind in self.kinds) :]
 
     @property
     def size(self) -> int:
-        return sum(f.size for f in self.free)
+        return sum(kind.size for kind in self.kinds)
 
     @property
     def unknown_paths(self) -> tuple[str, ...]:
         """One path per natural value of an unknown."""
-        return tuple(path for f in self.free for path in f.paths)
+        return tuple(path for kind in self.kinds for path in kind.paths)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """One path per natural value, in the order of `values`: unknowns, then what is tied to them."""
-        return (*self.unknown_paths, *(tie.path for tie in self.ties))
-
-    def _scale(self, f: Free) -> float:
-        """Step unit of an identity coordinate: the start value; where that is zero the prior's width, or one."""
-        assert isinstance(f.start, float)
-        return abs(f.start) or f.prior_sd or 1.0
+        return (*self.unknown_paths, *(path for path, _, _ in self.expressions))
 
     def start(self) -> np.ndarray:
         """z of the start values."""
@@ -119,12 +148,12 @@ class ParameterMap:
             elif f.transform == "sinh":
                 if not v >= 0 < float(f.start):  # type: ignore[arg-type]
                     raise ValueError(f"{f.path}: a sinh parameter starts above zero and is not negative, got {v}")
-                z.append(float(np.arcsinh(v / self._scale(f))))
+                z.append(float(np.arcsinh(v / _scale(f))))
             elif f.transform == "box":
                 t = (v - f.lower) / (f.upper - f.lower)
                 z.append(float(np.log(t / (1 - t))))
             else:
-                z.append(v / self._scale(f))
+                z.append(v / _scale(f))
         return np.array(z)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -141,12 +170,12 @@ class ParameterMap:
                     lower[i] = np.log(-f.upper) if f.upper < 0 else -np.inf
                     upper[i] = np.log(-f.lower) if np.isfinite(f.lower) else np.inf
             elif f.transform == "sinh":
-                ends = np.array([f.lower, f.upper]) / self._scale(f)
+                ends = np.array([f.lower, f.upper]) / _scale(f)
                 lower[i], upper[i] = np.arcsinh(np.maximum(ends, _NOTHING))
             elif f.transform == "moments":
                 lower[i : i + f.size], upper[i : i + f.size] = moments.bounds(f.parts)
             elif f.transform == "identity":
-                lower[i], upper[i] = f.lower / self._scale(f), f.upper / self._scale(f)
+                lower[i], upper[i] = f.lower / _scale(f), f.upper / _scale(f)
             i += f.size
         return lower, upper
 
@@ -161,7 +190,7 @@ class ParameterMap:
         unit = {"sinh": np.sqrt(2.0)}
         return np.array(
             [
-                self._scale(f) if f.transform == "identity" else unit.get(f.transform, 1.0)
+                _scale(f) if f.transform == "identity" else unit.get(f.transform, 1.0)
                 for f in self.free
                 for _ in range(f.size)
             ]
@@ -176,34 +205,64 @@ class ParameterMap:
         """Natural values (SI) of z, in the order of `paths`."""
         out: list[Array] = []
         i = 0
-        for f in self.free:
+        for f, numbers in self._each():
+            scale, lower, upper, _, *start = (numbers[k] for k in range(_EACH + f.size_of_start))
             if f.transform == "inertia":
                 out.append(_z_to_inertia(z[i : i + 6]))
             elif f.transform == "network":
                 out.append(z[i : i + f.size])
             elif f.transform == "moments":
-                out.append(moments.values(f.parts, f.start, z[i : i + f.size]))  # type: ignore[arg-type]
+                out.append(moments.values(f.parts, jnp.stack(start), z[i : i + f.size]))
             elif f.transform == "log":
-                out.append(jnp.sign(jnp.asarray(f.start)) * jnp.exp(z[i : i + 1]))
+                out.append(jnp.sign(start[0]) * jnp.exp(z[i : i + 1]))
             elif f.transform == "sinh":
-                out.append(self._scale(f) * jnp.sinh(z[i : i + 1]))
+                out.append(scale * jnp.sinh(z[i : i + 1]))
             elif f.transform == "box":
-                out.append(f.lower + (f.upper - f.lower) * jax.nn.sigmoid(z[i : i + 1]))
+                out.append(lower + (upper - lower) * jax.nn.sigmoid(z[i : i + 1]))
             else:
-                out.append(self._scale(f) * z[i : i + 1])
+                out.append(scale * z[i : i + 1])
             i += f.size
-        if not self.ties:
+        if not self.expressions:
             return jnp.concatenate(out) if out else jnp.zeros(0, dtype=z.dtype)
-        known = dict(zip(self.unknown_paths, jnp.concatenate(out), strict=True))
-        for tie in self.ties:
-            known[tie.path] = jnp.asarray(tie.expression.value(known | dict(tie.known)), dtype=z.dtype)
-        return jnp.stack([known[path] for path in self.paths])
+        found = dict(zip(self.unknown_paths, jnp.concatenate(out), strict=True))
+        known = iter(self._known())
+        for path, expression, names in self.expressions:
+            given = {name: next(known) for name in names}
+            found[path] = jnp.asarray(expression.value(found | given), dtype=z.dtype)
+        return jnp.stack([found[path] for path in self.paths])
 
     def apply(self, params: Params, z: Float[Array, " p"]) -> Params:
         """`params` with the unknowns replaced."""
         for path, value in zip(self.paths, self.values(z), strict=True):
             params = locate(self.system, path).set(params, value)
         return params
+
+
+_EACH = 4  # numbers of an unknown, and its starts
+
+
+def _numbers(f: Free) -> list[float]:
+    """Scale, bounds, sd of the prior, starts."""
+    starts = f.start if isinstance(f.start, tuple) else (f.start,)
+    scale = 1.0 if isinstance(f.start, tuple) else _scale(f)
+    return [scale, f.lower, f.upper, np.nan if f.prior_sd is None else f.prior_sd, *starts]
+
+
+def _scale(f: Free) -> float:
+    """Step unit of an identity coordinate: the start value; where that is zero the prior's width, or one."""
+    assert isinstance(f.start, float | int)
+    return abs(f.start) or f.prior_sd or 1.0
+
+
+def _without_numbers(f: Free) -> Free:
+    start = (0.0,) * len(f.start) if isinstance(f.start, tuple) else float(np.sign(f.start))
+    return Free(f.path, start, 0.0, 0.0, f.transform, None, f.parts)
+
+
+def _with_numbers(kind: Free, numbers: AnyArray) -> Free:
+    _, lower, upper, sd, *starts = np.asarray(numbers).tolist()
+    start = tuple(starts) if isinstance(kind.start, tuple) else starts[0]
+    return Free(kind.path, start, lower, upper, kind.transform, None if np.isnan(sd) else sd, kind.parts)
 
 
 @compiled

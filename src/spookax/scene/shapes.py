@@ -100,6 +100,17 @@ def rotation_matrix(vector: Sequence[float]) -> np.ndarray:
     return np.eye(3) + math.sin(angle) * cross + (1.0 - math.cos(angle)) * cross @ cross
 
 
+def matrices(e: np.ndarray) -> np.ndarray:
+    """Rotation matrices (..., 3, 3) of unit quaternions w, x, y, z (..., 4)."""
+    w, x, y, z = np.moveaxis(e, -1, 0)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
 def solid(shape: Shape) -> Solid:
     """Volume, centroid and inertia of one shape in body axes; infinite or 0 beyond the range of floats.
 

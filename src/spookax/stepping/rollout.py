@@ -237,9 +237,7 @@ def _cut(found: Trajectory, count: int) -> Trajectory:
     return dataclasses.replace(found, **cut)
 
 
-def _trajectory(
-    system: System, prepared: Prepared, state: State, marched: March, count: Array | None
-) -> Trajectory:
+def _trajectory(system: System, prepared: Prepared, state: State, marched: March, count: Array | None) -> Trajectory:
     h, start, states, info = prepared.params.step, marched.start, marched.states, marched.info
     r = jnp.concatenate([state.r[None], states.r])
     e = jnp.concatenate([state.e[None], states.e])
@@ -297,7 +295,7 @@ def _joint_motion(system: System, prepared: Prepared, r: Array, e: Array, v: Arr
 
 
 def _means(v: Array, count: Array | None) -> Array:
-    """Means of neighbours; the last, or the one numbered `count`, by linear extrapolation of the two last half steps."""
+    """Means of neighbours; the last, or that numbered `count`, by linear extrapolation of the two last half steps."""
     inner = (v[1:] + v[:-1]) / 2
     if count is None:
         return jnp.concatenate([inner, v[-1:] + (v[-1:] - v[-2:-1]) / 2])

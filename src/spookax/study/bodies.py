@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from ..scene import Scene
 from ..scene.explain import Finding
@@ -19,6 +18,7 @@ from ..scene.inertia import MOMENTS, flaws
 from ..scene.kinds import frame
 from ..scene.located import FileProblem
 from ..scene.parts import Joint
+from ..scene.shapes import matrices, rotation_matrix
 from .model import Study
 
 if TYPE_CHECKING:  # a study is checked without JAX
@@ -135,7 +135,7 @@ def _directions(scene: Scene) -> dict[str, np.ndarray]:
     ways: dict[str, tuple[np.ndarray, np.ndarray]] = {"world": (every, np.zeros((0, 3)))}
     for _ in scene.bodies:
         for joint in scene.joints.values():
-            turn, own = Rotation.from_rotvec(joint.rotation).as_matrix(), _own_directions(joint)
+            turn, own = rotation_matrix(joint.rotation), _own_directions(joint)
             for here, there, relative in ((joint.parent, joint.child, turn), (joint.child, joint.parent, turn.T)):
                 if here not in ways:
                     continue
@@ -153,7 +153,7 @@ def _own_directions(joint: Joint) -> np.ndarray:
     axes = [axis for axis in joint.kind.axes if axis.rotational]
     if joint.type not in _PLANAR or len(axes) > 1:
         return np.eye(3)
-    columns = Rotation.from_quat(frame(joint.axis, joint.x_axis), scalar_first=True).as_matrix()
+    columns = matrices(frame(joint.axis, joint.x_axis))
     return np.array([columns[:, axis.column] for axis in axes]).reshape(-1, 3)
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import on_device
 from ..estimation.problem import Fit
 from ..models import ParameterMap
 from ..models.parameters import natural_values
@@ -15,7 +15,7 @@ def at_bound(shared: ParameterMap, fit: Fit) -> dict[str, dict[str, Any]]:
     square distance from there; also of what is tied to a single such parameter.
     """
     found: dict[str, dict[str, Any]] = {}
-    z, reach = jnp.asarray(fit.iterate.z), fit.reach
+    z, reach = on_device(fit.iterate.z), fit.reach
     if not np.any(reach):
         return found
     value, jac = map(np.asarray, natural_values(shared, z))

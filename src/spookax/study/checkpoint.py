@@ -4,9 +4,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import on_device
 from ..estimation.linearise import Path as Trajectory
 from ..estimation.linearise import untold
 from ..estimation.problem import Fit, Iterate
@@ -57,10 +57,10 @@ def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, I
         if not fits:
             message = "the checkpoint belongs to another study (other parameters, recordings or step size)"
             raise FileError([FileProblem(str(file), 0, "", None, message, "Run without --resume.")])
-        x = BodyState(*(jnp.asarray(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near", "c")))
-        own.append(jnp.asarray(data[f"{i}/own"]))
-        paths.append(Trajectory(x, jnp.asarray(data[f"{i}/w"]), jnp.asarray(data[f"{i}/hint"]), untold(grid.steps)))
+        x = BodyState(*(on_device(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near", "c")))
+        own.append(on_device(data[f"{i}/own"]))
+        paths.append(Trajectory(x, on_device(data[f"{i}/w"]), on_device(data[f"{i}/hint"]), untold(grid.steps)))
     stage = min(int(data["stage"]), len(setup.stages) - 1)
     given = setup.stages[stage].noise
     process, sensor = data["process"] / np.asarray(given.process), data["sensor"] / np.asarray(given.sensor)
-    return stage, process, sensor, Iterate(jnp.asarray(data["z"]), tuple(own), tuple(paths))
+    return stage, process, sensor, Iterate(on_device(data["z"]), tuple(own), tuple(paths))

@@ -4,13 +4,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from scipy import stats
+from scipy import special
 
+from .._compiled import compiled
+from .._typing import Array
 from ..estimation.innovations import ljung_box
 from ..estimation.problem import Fit
 from ..models import Multibody
+from ..system import Params
 from .blemishes import blemishes
 from .misread import Misread
 from .setup import Setup
@@ -123,7 +125,7 @@ def _correlations(
 
 
 def _normal_limit(p: float) -> float:
-    return float(stats.norm.isf(p / 2))
+    return float(-special.ndtri(p / 2))
 
 
 def _against(e: np.ndarray, u: np.ndarray, lags: Iterable[int]) -> np.ndarray:
@@ -188,7 +190,12 @@ def _misread(wrong: Misread) -> Suspect:
 
 def _gains(setup: Setup, fit: Fit) -> np.ndarray:
     z = np.concatenate([fit.iterate.z, np.zeros(setup.model.own.size)])
-    return np.asarray(setup.model.physical(jnp.asarray(z)).gain)
+    return np.asarray(_physical(setup.model, z).gain)
+
+
+@compiled
+def _physical(model: Multibody, z: Array) -> Params:
+    return model.physical(z)
 
 
 def _known(ratio: float) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import on_device
 from ..models import ParameterMap
 from ..models.parameters import natural_values
 from ..scene import FileError, FileProblem, Scene, read_scene
@@ -111,7 +111,7 @@ def _same_parameters(study: Study, scene: Scene, estimate: Estimate, folder: Pat
     """The coordinates of the estimate mean under this study the numbers that it found."""
     shared, z = _shared(study, scene), estimate.checkpoint["z"]
     if z.shape == (shared.size,) and set(shared.paths) == set(estimate.parameters):
-        value = np.asarray(natural_values(shared, jnp.asarray(z))[0])
+        value = np.asarray(natural_values(shared, on_device(z))[0])
         then = [estimate.value(path) for path in shared.paths]
         if np.allclose(value, then, rtol=_SAME, atol=0):
             return

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import on_device
 from ..protocol import Samples
 from ..scene import Scene
 from .recording import Recording
@@ -97,7 +97,7 @@ def samples_of(
     for m, motor in enumerate(motors):
         if motor in recording.inputs:
             u[:, m] = kick_means(grid, recording.time, recording.inputs[motor])
-    return Samples(jnp.asarray(u), jnp.asarray(y), jnp.asarray(s), jnp.asarray(seen))
+    return Samples(*map(on_device, (u, y, s, seen)))
 
 
 def smooth(at: np.ndarray, time: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

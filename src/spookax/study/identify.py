@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import on_device
 from .._interruption import stoppable
 from .._typing import AnyArray
 from ..estimation.problem import Fit
@@ -91,7 +91,7 @@ def _estimate(solver: Solver) -> Estimate:
     status, message = ending(setup, fit, interrupted=solver.interrupted, failure=failed, restarts=tried)
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
-    start = np.asarray(natural_values(shared, jnp.asarray(setup.problem.z0))[0])
+    start = np.asarray(natural_values(shared, on_device(setup.problem.z0))[0])
     owner = [free for free in shared.free for _ in range(free.size)]
     parameters: dict[str, dict[str, Any]] = {
         path: {

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
+from .._compiled import on_device
 from .._typing import AnyArray, Float
 from ..models import Multibody, ParameterMap
 from ..system import locate
@@ -61,9 +61,9 @@ def in_mode(model: Multibody, mode: Mode, held: AnyArray | None) -> Multibody:
     """
     params, shared = model.params, model.shared
     if held is not None:
-        params, shared = shared.apply(params, jnp.asarray(held)), ParameterMap(model.system, ())
+        params, shared = shared.apply(params, on_device(held)), ParameterMap(model.system, ())
     for path, value in mode.set.items():
-        params = locate(model.system, path).set(params, jnp.asarray(value))
+        params = locate(model.system, path).set(params, on_device(value))
     return Multibody(model.system, params, shared, model.own, model.noise, model.sensors)
 
 

@@ -292,7 +292,7 @@ def friction_curves(setup: Setup, fit: Fit) -> dict[str, dict[str, Any]]:
         axis = network.axes[0]
         name, turns = setup.system.axes[axis].name, setup.system.axes[axis].rotational
         speed = np.linspace(0.0, float(fastest[axis]), 101)
-        level, jac = map(np.asarray, _friction(setup.model, z, jnp.asarray(axis), speed))
+        level, jac = map(np.asarray, _friction(setup.model, z, np.asarray(axis), speed))
         jac = jac[:, : len(fit.iterate.z)]
         found[name] = {
             "unit": "N m" if turns else "N",

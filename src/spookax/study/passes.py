@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiled import compiled
+from .._compiled import compiled, on_device
 from .._typing import Float
 from ..estimation import IMM, Belief, EnsembleFilter, Filter, Innovation, Modes, merge
 from ..protocol import AbstractModel, Samples
@@ -37,7 +37,7 @@ def by_ensemble(f: EnsembleFilter, x0: Any, factor: np.ndarray, samples: Samples
     """Filtered; of the covariances the standard deviations."""
     found = f.run(f.init(x0, factor, jax.random.key(0)), samples)
     S = np.asarray(found.sd)[:, :, None] * np.eye(found.sd.shape[1])
-    end = Belief(jax.tree.map(lambda a: a[-1], found.x), jnp.zeros(S.shape[1]), jnp.asarray(S[-1]), jnp.zeros(0))
+    end = Belief(jax.tree.map(lambda a: a[-1], found.x), jnp.zeros(S.shape[1]), on_device(S[-1]), jnp.zeros(0))
     return Pass(found.innovation, found.x, S, end, None)
 
 

@@ -67,7 +67,7 @@ def planned(
 
 def _rest(scene: Scene, found: dict[str, np.ndarray]) -> Joints:
     return {
-        name: {"position": start.position, "rate": start.rate}
+        name: {"position": np.asarray(start.position, float), "rate": np.asarray(start.rate, float)}
         for name, start in scene.initial.items()
         if name not in found
     }

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import on_device
 from .._typing import AnyArray
 from ..estimation import Settings, Stage, blocks, fit
 from ..models import Multibody
@@ -138,7 +138,7 @@ def predict_recording(
     )
     begun = set_up(alone, scene, [first], least=blocks.spans(grid.steps)[0][1])
     z = estimate.checkpoint["z"] if z is None else np.asarray(z)
-    levels = Noise(jnp.asarray(estimate.checkpoint["process"]), jnp.asarray(_sensor_levels(estimate, begun)))
+    levels = Noise(on_device(estimate.checkpoint["process"]), on_device(_sensor_levels(estimate, begun)))
     stage = Stage(begun.stages[-1].model, levels)
     stages = (Stage(stage.model, begun.stages[0].noise), stage)
     held = dataclasses.replace(begun.problem, z0=z, prior=z, lower=z, upper=z)

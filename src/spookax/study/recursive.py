@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import on_device
 from .._typing import Array
 from ..estimation import IMM, Drift, EnsembleFilter, Extended, Filter, Joint, Unscented, WithParameters, gate_of
 from ..estimation.linearise import Path as StatePath
@@ -118,7 +119,7 @@ class _Tracker:
         self.z = np.array(self.setup.problem.z0)
         if estimate is not None:
             self.z, process, sensor = load_levels(Path(estimate), self.setup)
-            self.noise = Noise(jnp.asarray(process), jnp.asarray(sensor))
+            self.noise = Noise(on_device(process), on_device(sensor))
         weight = self.setup.problem.weight
         given = np.array([f.prior_sd is not None for f in self.model.shared.free for _ in range(f.size)], dtype=bool)
         self.z_factor = np.diag(np.where(given, 1 / weight, study.recursive.parameter_sd))
@@ -148,9 +149,9 @@ class _Tracker:
     def _gate(self) -> Array:
         """That of a step with as many readings as any; an array, so that all gates share what is compiled."""
         if self.study.recursive.gate is None:
-            return jnp.asarray(np.inf)
+            return on_device(np.inf)
         readings = max(int((np.asarray(s.seen) > 0).sum(axis=(1, 2)).max()) for s in self.setup.problem.samples)
-        return jnp.asarray(gate_of(readings, self.study.recursive.gate))
+        return on_device(gate_of(readings, self.study.recursive.gate))
 
     def _first(self, path: StatePath) -> tuple[Any, np.ndarray]:
         """The first state and a factor of its covariance, the parameters' with it: rows (x, z)."""
@@ -166,7 +167,7 @@ class _Tracker:
         count = len(self.z)
         Z[:count, :count] = self.z_factor
         Z[count:, count:] = np.diag(1 / self.setup.problem.own_weight) if own else 0.0
-        return Joint(x, jnp.asarray(z)), np.block([[S, np.asarray(Y0) @ Z], [np.zeros((len(z), len(S))), Z]])
+        return Joint(x, on_device(z)), np.block([[S, np.asarray(Y0) @ Z], [np.zeros((len(z), len(S))), Z]])
 
     def _through(self, samples: Samples, path: StatePath) -> Track:
         """A recording gone through, states and parameters apart from each other."""
@@ -194,7 +195,7 @@ class _Tracker:
     def run(self) -> Tracking:
         """Through all recordings."""
         setup, runs, states = self.setup, {}, {}
-        start = np.asarray(natural_values(self.model.shared, jnp.asarray(self.z))[0])
+        start = np.asarray(natural_values(self.model.shared, on_device(self.z))[0])
         for i, (path, _) in enumerate(setup.plans()):
             if self.report:
                 self.report(setup.recordings[i].name)
@@ -209,7 +210,7 @@ class _Tracker:
                 states |= arrays
             if not self.held:
                 states |= parameter_states(name, self.model.shared, track, len(time))
-        value, jac = map(np.asarray, natural_values(self.model.shared, jnp.asarray(self.z)))
+        value, jac = map(np.asarray, natural_values(self.model.shared, on_device(self.z)))
         sd = np.zeros(len(value)) if self.held else np.linalg.norm(jac @ self.z_factor, axis=1)
         paths = self.model.shared.paths
         parameters: dict[str, dict[str, Any]] = {

@@ -4,9 +4,9 @@ import dataclasses
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import on_device
 from ..estimation import Problem, Stage, blocks
 from ..estimation.linearise import Path, before, untold
 from ..estimation.problem import Iterate
@@ -174,9 +174,9 @@ def set_up(
     for i in range(count):
         speed = speeds[min(i, len(speeds) - 1)]
         scale = settings.noise_scale[min(i, len(settings.noise_scale) - 1)]
-        staged = eqx.tree_at(lambda m: m.params.v_creep, model, jnp.asarray(speed))
-        process = jnp.asarray(scale * level, dtype=float)
-        stages.append(Stage(staged, Noise(process, jnp.asarray(sd))))
+        staged = eqx.tree_at(lambda m: m.params.v_creep, model, on_device(speed))
+        process = on_device(scale * level)
+        stages.append(Stage(staged, Noise(process, on_device(sd))))
     return Setup(
         scene,
         system,

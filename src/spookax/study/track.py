@@ -2,11 +2,10 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import compiled, on_device
 from .._typing import Array, Float
 from ..estimation import Innovation, faults, innovation_tests
 from ..estimation.linearise import Path, untold
@@ -88,7 +87,7 @@ def run_contents(
             "rms_ahead": float(np.sqrt(np.mean(error[there] ** 2))),
             "rms_innovation": float(np.sqrt(np.mean(white[:, part][there] ** 2))),
         }
-    joint_sd = axis_sd(model, z, path, jnp.asarray(track.factor @ np.swapaxes(track.factor, 1, 2)))
+    joint_sd = axis_sd(model, z, path, on_device(track.factor @ np.swapaxes(track.factor, 1, 2)))
     position, rate, com = axis_readings(model, z, path.x)
     for a, axis in enumerate(setup.system.axis_names()):
         for key, value, sd in (("position", position, joint_sd[:, 0]), ("rate", rate, joint_sd[:, 1])):
@@ -133,12 +132,12 @@ def mode_contents(
 def parameter_states(name: str, shared: ParameterMap, track: Track, count: int) -> States:
     """Natural values and standard deviations of the shared parameters over the first `count` steps of a recording."""
     z, Z = track.z[:count, : shared.size], track.z_factor[:count, : shared.size]
-    value, jac = _natural_over_time(shared, jnp.asarray(z))
+    value, jac = _natural_over_time(shared, on_device(z))
     sd = np.linalg.norm(np.asarray(jac) @ Z, axis=2)
     states = {f"{name}/parameter/{p}": np.asarray(value)[:, j] for j, p in enumerate(shared.paths)}
     return states | {f"{name}/parameter_sd/{p}": sd[:, j] for j, p in enumerate(shared.paths)}
 
 
-@eqx.filter_jit
+@compiled
 def _natural_over_time(shared: ParameterMap, z: Array) -> tuple[Array, Array]:
     return jax.vmap(shared.values)(z), jax.vmap(jax.jacfwd(shared.values))(z)

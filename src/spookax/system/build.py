@@ -2,10 +2,9 @@
 
 import operator
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import compiled, on_device
 from .._typing import Array, Float
 from ..math import rotation
 from ..scene import Scene
@@ -90,8 +89,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
 
     defaults = scene.regularisation
 
-    def array(values: list, *shape: int) -> jnp.ndarray:
-        return jnp.asarray(np.asarray(values, dtype=float).reshape(-1, *shape))
+    def array(values: list, *shape: int) -> Array:
+        return on_device(np.asarray(values, dtype=float).reshape(-1, *shape))
 
     parent_frames = array([frame(j.axis, j.x_axis) for j in scene.joints.values()], 4)
     turns = array([j.rotation for j in scene.joints.values()], 3)
@@ -104,10 +103,10 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         if s.type == "point_position":
             points[i] = s.at
     params = Params(
-        step=jnp.asarray(float(scene.step)),
-        gravity=jnp.asarray(np.asarray(scene.gravity, dtype=float)),
-        tilt=jnp.asarray(np.asarray(scene.tilt, dtype=float)),
-        v_creep=jnp.asarray(float(defaults.v_creep)),
+        step=on_device(float(scene.step)),
+        gravity=on_device(scene.gravity),
+        tilt=on_device(scene.tilt),
+        v_creep=on_device(float(defaults.v_creep)),
         mass=array([b.mass for b in bodies]),
         com=array([b.com for b in bodies], 3),
         inertia=array([[getattr(b.inertia, k) for k in ("xx", "yy", "zz", "xy", "xz", "yz")] for b in bodies], 6),
@@ -148,10 +147,10 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         max_force=array([_or(m.max_force, np.inf) for m in motor_specs]),
         bias=array([m.bias for m in motor_specs]),
         cogging=array([[c.cos, c.sin] for m in motor_specs for c in m.cogging], 2),
-        offset=jnp.asarray(offsets),
+        offset=on_device(offsets),
         cyclic=array([[c.cos, c.sin] for s in scene.sensors.values() for c in getattr(s, "cyclic_error", [])], 2),
-        point=jnp.asarray(points),
-        rows=tuple({k: jnp.asarray(float(v)) for k, v in c.defaults().items()} for c in constraints),
+        point=on_device(points),
+        rows=tuple({k: on_device(float(v)) for k, v in c.defaults().items()} for c in constraints),
         row_compliance=array([defaults.relative_compliance for _ in constraints]),
         row_relaxation=array([defaults.relaxation_steps for _ in constraints]),
     )
@@ -183,7 +182,7 @@ def _elements(places: list[str], along: list[SceneJoint | Along]) -> list[tuple[
     return found
 
 
-@jax.jit
+@compiled
 def _turned_back(frames: Float[Array, "joints 4"], turns: Float[Array, "joints 3"]) -> Float[Array, "joints 4"]:
     """Joint frames in the children's axes, which are turned against the parents'."""
     return rotation.multiply(rotation.conjugate(rotation.exp(turns)), frames)
@@ -197,7 +196,7 @@ def _by_rows(scene: Scene, key: str, width: int) -> Float[Array, "joints rows"]:
         for r, name in enumerate(joint.kind.rows):
             if name in joint.rows:
                 found[j, r] = _or(getattr(joint.rows[name], key), found[j, r])
-    return jnp.asarray(found)
+    return on_device(found)
 
 
 def _or(value: float | None, default: float) -> float:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..scene import Scene
+from ..scene.shapes import matrices
 from .drawing import WORLD, Part, joint_points
-from .poses import BodyPoses, matrices, pose_matrix
+from .poses import BodyPoses, pose_matrix
 
 Command = dict[str, Any]
 _ROOT = "/scene"

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from ..scene import Scene
 from ..scene.kinds import frame
 from ..scene.parts import Body, Joint
-from ..scene.shapes import Box, Capsule, Cylinder, Mesh, Sphere, load_mesh, rotation_matrix
-from .poses import matrices, pose_matrix
+from ..scene.shapes import Box, Capsule, Cylinder, Mesh, Sphere, load_mesh, matrices, rotation_matrix
+from .poses import pose_matrix
 
 WORLD = "world"
 _GREY = "#555555"

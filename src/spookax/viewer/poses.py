@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from ..scene import Scene
 from ..scene.kinds import frame
 from ..scene.parts import Initial, Joint
-from ..scene.shapes import rotation_matrix
+from ..scene.shapes import matrices, rotation_matrix
 
 
 class States(Protocol):
@@ -132,17 +132,6 @@ def poses_of(scene: Scene, motion: "BodyPoses | States | None") -> BodyPoses:
     if not isinstance(poses, BodyPoses):
         poses = BodyPoses.from_states(scene, poses.time, poses.r, poses.e)
     return poses.until_failure()
-
-
-def matrices(e: np.ndarray) -> np.ndarray:
-    """Rotation matrices (..., 3, 3) of unit quaternions w, x, y, z (..., 4)."""
-    w, x, y, z = np.moveaxis(e, -1, 0)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
 def quaternions(R: np.ndarray) -> np.ndarray:
