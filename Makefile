@@ -25,6 +25,8 @@ export UV_PYTHON_DOWNLOADS := never
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
 export UV_SYSTEM_CERTS ?= 1
 endif
+# Python would compile the sources of every package at the first start of a command.
+export UV_COMPILE_BYTECODE := 1
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 export NO_MKDOCS_2_WARNING := 1
 

@@ -8,6 +8,7 @@ import argparse
 import importlib
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -36,6 +37,7 @@ SWEEPS = {
     "sensitivity.compliance": "estimates against the compliance of the joints (minutes)",
 }
 LONG = {
+    "start": "whole processes from the shell, with programs that were kept and without (minutes)",
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",
@@ -78,6 +80,7 @@ def _run(name: str) -> None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
+    os.environ["SPOOKAX_CACHE"] = "off"  # compile times are of compiling
     module, _, part = name.partition(".")
     began = time.perf_counter()
     rows = importlib.import_module(f"benchmarks.{module}").run(*[part] if part else [])

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"  # `pytest --cache-clear` removes it
+os.environ.setdefault("SPOOKAX_CACHE", str(CACHE.with_name("programs")))
 MAPPINGS = Path("/proc/self/maps")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
 # XLA without its slow passes, for what does not ask for options of its own. Slow tests run long: they have all of them.
@@ -15,6 +16,8 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
+
+from spookax._compiled import forget_programs  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -44,6 +47,7 @@ def _compiled_code_is_let_go():
     # at the next one: a session that keeps all that its tests compile does not reach its end.
     yield
     if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > 20_000:
+        forget_programs()
         jax.clear_caches()
 
 

@@ -12,7 +12,7 @@ import pickle
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -63,12 +63,14 @@ class _Slot:
     number: int
 
 
-class _Program(NamedTuple):
+@dataclasses.dataclass
+class _Program:
     """An executable, which takes and returns arrays, and the form of its result."""
 
     run: Callable[..., Sequence[jax.Array]]
     form: Any
     leaves: list[Any]  # of the form: slots, and what is no array
+    untried: bool = False  # from a file, and not run yet
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         out = self.run(*arrays)
@@ -84,7 +86,7 @@ class _Program(NamedTuple):
         leaves, form = jax.tree.flatten(result)
         outputs = [x for x in leaves if type(x) is _Slot]
         forms = jax.tree.structure(((0,) * inputs, {})), jax.tree.structure([0] * len(outputs))
-        return _Program(serialize_executable.deserialize_and_load(executable, *forms), form, leaves)
+        return _Program(serialize_executable.deserialize_and_load(executable, *forms), form, leaves, untried=True)
 
 
 class Compiled(Generic[T]):
@@ -116,7 +118,8 @@ class Compiled(Generic[T]):
         program = self._program(leaves, form)
         if program is None:
             return self._jitted(*args, **kwargs)
-        return program([x for x in leaves if eqx.is_array(x)])
+        arrays = [x for x in leaves if eqx.is_array(x)]
+        return self._first_run(program, leaves, form, arrays) if program.untried else program(arrays)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for arguments of this form, unless that has been done."""
@@ -130,15 +133,30 @@ class Compiled(Generic[T]):
     def _program(self, leaves: list[Any], form: Any) -> _Program | None:
         if _as_operations() or _elsewhere(leaves):
             return None
-        key = form, tuple([kind(x) if eqx.is_array(x) else (type(x), x) for x in leaves]), trace_context()
+        name = _name(leaves, form)
         try:
-            return self._programs[key]
+            return self._programs[name]
         except KeyError:
             pass
         with self._compiling:
-            if key not in self._programs:
-                self._programs[key] = self._found(leaves, form)
-            return self._programs[key]
+            if name not in self._programs:
+                self._programs[name] = self._found(leaves, form)
+            return self._programs[name]
+
+    def _first_run(self, program: _Program, leaves: list[Any], form: Any, arrays: list[Any]) -> T:
+        """The result of a program from a file, or of one that is built in its place if that does not run."""
+        try:
+            out = jax.block_until_ready(program(arrays))
+            program.untried = False
+            return out
+        except jax.errors.JaxRuntimeError:
+            with self._compiling:
+                if (kept := store()) is not None and (key := self._key(leaves, form)) is not None:
+                    kept.discard(key)
+                name = _name(leaves, form)
+                if self._programs.get(name) is program:
+                    self._programs[name] = self._found(leaves, form)
+            return self(*(given := jax.tree.unflatten(form, leaves))[0], **given[1])
 
     def _found(self, leaves: list[Any], form: Any) -> _Program | None:
         kept, key = store(), None
@@ -150,7 +168,7 @@ class Compiled(Generic[T]):
             except Exception:  # whatever it is that this version of JAX has against it
                 kept.discard(key)
         program = self._built(leaves, form)
-        if program is not None and kept is not None and key is not None:
+        if program is not None and kept is not None and key is not None and not _compiler.cached:
             with contextlib.suppress(Exception):  # not every program can be kept
                 kept.write(key, program.packed(sum(map(eqx.is_array, leaves))))
         return program
@@ -181,7 +199,9 @@ class Compiled(Generic[T]):
         lowered = jax.jit(flat).lower(*(x for x in leaves if eqx.is_array(x)))
         if _calls_python(lowered):
             return None
-        return _Program(lowered.compile(known_options(self._options)), *result)
+        options = known_options(self._options)
+        _compiler.cached = False
+        return _Program(lowered.compile(options), *result)
 
 
 def on_device(x: Any) -> jax.Array:
@@ -189,7 +209,26 @@ def on_device(x: Any) -> jax.Array:
     return jax.device_put(np.asarray(x, dtype=float))
 
 
+def _name(leaves: list[Any], form: Any) -> Any:
+    """Of a program, in this process."""
+    return form, tuple([kind(x) if eqx.is_array(x) else (type(x), x) for x in leaves]), trace_context()
+
+
 _everything: weakref.WeakSet[Compiled[Any]] = weakref.WeakSet()
+
+
+class _Compiler(threading.local):
+    """Whether this thread's last program came from JAX's own cache: it would not survive a second one."""
+
+    cached = False
+
+    def listen(self, event: str, **_: Any) -> None:
+        if event == "/jax/compilation_cache/cache_hits":
+            self.cached = True
+
+
+_compiler = _Compiler()
+jax.monitoring.register_event_listener(_compiler.listen)
 
 
 def forget_programs() -> None:

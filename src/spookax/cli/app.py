@@ -1,5 +1,6 @@
 """The commands. Whatever needs JAX is imported inside them, so that help and checks of files come at once."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def options(
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Neither use compiled programs that were kept nor keep any.")
+    ] = False,
+) -> None:
+    if no_cache:
+        os.environ["SPOOKAX_CACHE"] = "off"
 
 
 @app.command()
