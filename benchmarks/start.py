@@ -1,7 +1,7 @@
 """Whole processes from the shell, as a newcomer starts them: with programs that were kept, and without any.
 
-Median wall time of each command, and processor time of all its threads. `changed`: with other numbers in the scene, another
-recording, other starts and bounds in the study.
+Median wall time of each command, and processor time of all its threads. `changed`: with other numbers in the scene,
+another recording, other starts and bounds in the study.
 """
 
 import os

@@ -9,9 +9,10 @@ import typer
 from .._interruption import stoppable
 from .errors import BAD_INPUT, FAILED, refusals, refuse, warn
 
+HELP = "From a scene and a recording to identified parameters and a simulator that matches them."
+
 app = typer.Typer(
     name="spookax",
-    help="From a scene and a recording to identified parameters and a simulator that matches them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -19,12 +20,13 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+@app.callback(help=HELP)
 def options(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Neither use compiled programs that were kept nor keep any.")
     ] = False,
 ) -> None:
+    """What holds for every command."""
     if no_cache:
         os.environ["SPOOKAX_CACHE"] = "off"
 
