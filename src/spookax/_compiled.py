@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from ._progress import compiling
+
 T = TypeVar("T")
 
 # A step is thousands of operations on tiny arrays. To run those that do not wait for each other at once, to call a
@@ -67,7 +69,7 @@ class Compiled(Generic[T]):
         key = _signature((args, kwargs))
         if key in self._known:
             return self._jitted(*args, **kwargs)
-        with self._compiling:
+        with self._compiling, compiling(getattr(self._function, "__name__", "")):
             out = self._jitted(*args, **kwargs)
         self._known.add(key)
         return out

@@ -66,7 +66,8 @@ def test_what_is_usual_is_no_slip(tmp_path: Path):
     folder = write(study_folder(tmp_path), slider_yaml=TURNING, run_csv=text)
     result = run("check", folder / "study.yaml", ROOT / "demo/furuta_study.yaml")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[-1] == "  train: 10 s, 4000 steps of 0.0025 s"
+    said = "  train: 10 s, 4000 steps of 0.0025 s, 0.015 rad in one at the fastest, 5.98 rad/s"
+    assert result.stdout.splitlines()[-1] == said
 
 
 WRONG_KIND = {
@@ -212,6 +213,7 @@ def test_help_and_checks_do_not_start_jax(tmp_path: Path):
     program = f"""
 import sys
 from spookax.cli import app
+assert "numpy" not in sys.modules and "pydantic" not in sys.modules  # nor what takes long to import
 for arguments in (["--help"], ["identify", "--help"], ["check", {str(study)!r}]):
     try:
         app(arguments)
