@@ -17,18 +17,20 @@ COMMANDS = {
     "identify": ("identify", "demo/furuta_study.yaml", "--out", "{out}"),
 }
 MOMENTS = 20  # of each command, half of them in first runs and half in later ones
+_BEGINS = 0.1  # [s] that Python itself takes to start
 _SOON = 60.0  # [s] in which a command has to end
 
 
 def run() -> list[dict[str, Any]]:
     """A row for every moment; a first run has nothing compiled, a later one what an earlier run has kept."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and hands that on
     rng, rows = np.random.default_rng(0), []
     for name, command in COMMANDS.items():
         with tempfile.TemporaryDirectory() as kept:
             whole = [_seconds(command, Path(kept)) for _ in range(2)]  # fills the cache, uses it
             for kind, duration in zip(("first", "later"), whole, strict=True):
                 moments = (np.arange(MOMENTS // 2) + rng.uniform(size=MOMENTS // 2)) / (MOMENTS // 2)
-                for moment in moments * duration:
+                for moment in _BEGINS + moments * (duration - _BEGINS):
                     with tempfile.TemporaryDirectory() as cache:
                         row = _interrupted(command, float(moment), Path(kept if kind == "later" else cache))
                     rows.append({"command": name, "run": kind, "whole [s]": round(duration, 1), **row})

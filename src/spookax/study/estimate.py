@@ -12,6 +12,7 @@ import numpy as np
 
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene, write_scene
 from ..scene.paths import with_numbers
+from ..scene.wrong_kind import told_apart
 from .bodies import make_way
 from .checkpoint import FINISHED, UNFINISHED
 
@@ -90,6 +91,8 @@ def load_estimate(folder: str | Path) -> Estimate:
     **Raises:** `FileError` if the folder holds none, or its files are damaged.
     """
     folder = Path(folder)
+    if folder.is_file() and (other := told_apart(folder, "the folder of an estimate", "results")):
+        raise _refusal(folder, *other)
     for name in ("estimate.json", "states.npz", "checkpoint.npz"):
         if not (folder / name).is_file():
             message = f"this folder holds no estimate: it has no {name}"

@@ -306,9 +306,9 @@ class Solver:
         seconds = time.perf_counter() - self.began
         progress = Progress(**{**vars(line), "seconds": seconds}, phase=phase or self.phase)
         self.lines.append(progress)
+        self._keep_iterate()
         if self.report:
             self.report(progress)
-        self._keep_iterate()
         self.stop.check()
 
     def _keep_iterate(self) -> None:
