@@ -38,6 +38,7 @@ SWEEPS = {
 }
 LONG = {
     "start": "whole processes from the shell, with programs that were kept and without (minutes)",
+    "interrupt": "Ctrl-C at 20 moments of `identify` and of `simulate`, first and later runs (minutes)",
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",

@@ -22,6 +22,7 @@ from jax.core import Tracer
 from jax.experimental import serialize_executable
 
 from ._fingerprint import NoFingerprintError, fingerprint, kind, settings, surroundings
+from ._progress import compiling
 from ._store import store
 
 T = TypeVar("T")
@@ -167,7 +168,8 @@ class Compiled(Generic[T]):
                 return _Program.unpacked(payload)
             except Exception:  # whatever it is that this version of JAX has against it
                 kept.discard(key)
-        program = self._built(leaves, form)
+        with compiling(self.__name__):  # type: ignore[attr-defined]
+            program = self._built(leaves, form)
         if program is not None and kept is not None and key is not None and not _compiler.cached:
             with contextlib.suppress(Exception):  # not every program can be kept
                 kept.write(key, program.packed(sum(map(eqx.is_array, leaves))))

@@ -66,7 +66,8 @@ def test_what_is_usual_is_no_slip(tmp_path: Path):
     folder = write(study_folder(tmp_path), slider_yaml=TURNING, run_csv=text)
     result = run("check", folder / "study.yaml", ROOT / "demo/furuta_study.yaml")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[-1] == "  train: 10 s, 4000 steps of 0.0025 s"
+    said = "  train: 10 s, 4000 steps of 0.0025 s, 0.015 rad in one at the fastest, 5.98 rad/s"
+    assert result.stdout.splitlines()[-1] == said
 
 
 WRONG_KIND = {
@@ -87,6 +88,44 @@ def test_a_file_of_the_wrong_kind_is_called_by_its_name(tmp_path: Path, command:
     assert not (tmp_path / "out").exists()
 
 
+OTHERS = {
+    "a recording": ("run.csv", RUN, "give the study or its scene"),
+    "a URDF file": ("arm.urdf", "<?xml version='1.0'?>\n<!-- <a> -->\n<robot name='arm'/>\n", "spookax import-mjcf"),
+    "an MJCF file": ("arm.xml", "<mujoco model='arm'/>\n", "spookax import-mjcf"),
+    "a file of an estimate": (
+        "estimate.json",
+        '{\n  "status": "converged",\n  "parameters": {}\n}\n',
+        "Give its folder",
+    ),
+    "a file of arrays": ("states.npz", "PK\x03\x04...", "Give a scene or a study"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("command", ["check", "simulate", "identify"])
+def test_a_file_that_is_neither_scene_nor_study_is_named(tmp_path: Path, kind: str, command: str):
+    name, text, cure = OTHERS[kind]
+    (tmp_path / name).write_text(text)
+    more = {"simulate": ["--time", 1], "identify": ["--out", tmp_path / "out"]}.get(command, [])
+    (line,) = refused(command, tmp_path / name, *more).splitlines()
+    assert line.startswith(f"{tmp_path / name}: this is {kind}, not a scene or a study. ")
+    assert cure in line
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("slider.yaml", "a scene"), ("study.yaml", "a study"), ("estimate.json", "a file of an estimate")],
+)
+def test_scenes_and_studies_are_neither_recordings_nor_estimates(tmp_path: Path, name: str, kind: str):
+    file = write(study_folder(tmp_path), estimate_json='{\n  "status": "converged"\n}\n') / name
+    (line,) = refused("predict", file).splitlines()
+    assert line.startswith(f"{file}: this is {kind}, not the folder of an estimate. ")
+    (line,) = refused("simulate", tmp_path / "slider.yaml", "--input", file).splitlines()
+    assert line.startswith(f"{file}: this is {kind}, not a recording (CSV, NPZ or Parquet). ")
+    (line,) = refused("import-mjcf", file, "--out", tmp_path / "x.yaml").splitlines()
+    assert line.startswith(f"{file}: this is {kind}, not an MJCF or URDF file. ")
+
+
 DAMAGED = {
     "missing": (None, "no such file. Did you mean"),
     "empty": ("", ":1: the file is empty"),
@@ -96,6 +135,15 @@ DAMAGED = {
     "NaN": (SLIDER.replace("mass: 2.0", "mass: .nan"), ":5: bodies.cart.mass"),
     "unknown key": (SLIDER.replace("joints:", "joint:"), "`joints`"),
     "missing body": (SLIDER.replace("child: cart", "child: card"), ":7: joints.rail.child"),
+    "decimal comma": (SLIDER.replace("mass: 2.0", "mass: 2,0"), ":5: bodies.cart.0: unknown key. A comma ends a value"),
+    "degrees": (
+        SLIDER.replace("offset: 0.5", "offset: 90 deg"),
+        ":11: sensors.scale.offset: must be a number, got '90 deg'. Write 1.5708, in radians.",
+    ),
+    "number for a mapping": (
+        SLIDER.replace("inertia: [0.1, 0.1, 0.1]", "inertia: 0.1"),
+        "with keys such as `xx`, `yy`",
+    ),
     "binary": ("spookax: \0", "not allowed in YAML"),
 }
 
@@ -112,7 +160,7 @@ def test_a_damaged_scene_is_refused(tmp_path: Path, kind: str):
 
 
 def test_a_folder_is_no_file(tmp_path: Path):
-    assert refused("check", tmp_path).startswith(f"{tmp_path}: cannot be read")
+    assert refused("check", tmp_path).startswith(f"{tmp_path}: this is a folder, not a scene or a study.")
 
 
 RECORDINGS = {
@@ -121,6 +169,19 @@ RECORDINGS = {
     "time goes back": (RUN.replace("0.02,", "0.005,"), ":4: "),
     "text": (RUN.replace("500.1", "much"), ":3: "),
     "empty": ("", "the file is empty"),
+    "comment first": ("# Tuesday\n" + RUN, ":1: the first line is a comment. Delete it"),
+    "units in a line": (
+        "t,u,x\ns,V,mm\n" + RUN.partition("\n")[2],
+        ":2: the units stand in a line of their own. Write them into the header, `t [s],u [V],x [mm]`",
+    ),
+    "round brackets": (RUN.replace("[mm]", "(mm)"), ":1: x: no column 'x' for the sensor 'scale' (named in"),
+    "dates": (
+        RUN.replace("0.01,", "2026-01-01T00:00:01,"),
+        "got '2026-01-01T00:00:01' (line 3). Write times in seconds",
+    ),
+    "semicolons": (RUN.replace(",", ";").replace(".", ","), ":1: the cells are separated by semicolons"),
+    "decimal commas": (RUN.replace(".", ","), ":3: has 5 cells where the header has 3"),
+    "a study": (STUDY, ": this is a study, not a recording"),
 }
 
 
@@ -131,6 +192,22 @@ def test_a_study_with_a_damaged_recording_is_refused(tmp_path: Path, kind: str):
     report = refused("check", write(tmp_path, run_csv=text) / "study.yaml")
     assert report.startswith(str(tmp_path / "run.csv"))
     assert said in report
+    assert len(report.splitlines()) == 1
+
+
+def test_what_spreadsheets_and_loggers_do_to_a_recording_does_no_harm(tmp_path: Path):
+    """A byte order mark, line ends of Windows, and a clock that does not begin at zero."""
+    study = study_folder(tmp_path) / "study.yaml"
+    text = RUN.replace("\n0", "\n170000000").replace("\n", "\r\n")
+    (tmp_path / "run.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    result = run("check", study)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1] == "  run: 0.02 s, 2 steps of 0.01 s"
+
+
+def test_units_in_round_brackets_are_told_where_they_belong(tmp_path: Path):
+    report = refused("check", write(study_folder(tmp_path), run_csv=RECORDINGS["round brackets"][0]) / "study.yaml")
+    assert "Write `x [mm]` in the header for `x (mm)`" in report
 
 
 MISSING = {
@@ -212,6 +289,7 @@ def test_help_and_checks_do_not_start_jax(tmp_path: Path):
     program = f"""
 import sys
 from spookax.cli import app
+assert "numpy" not in sys.modules and "pydantic" not in sys.modules  # nor what takes long to import
 for arguments in (["--help"], ["identify", "--help"], ["check", {str(study)!r}]):
     try:
         app(arguments)

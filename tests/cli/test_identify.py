@@ -13,6 +13,7 @@ from cli.scenes import ROOT, SLIDER, refused, run, study_folder, write
 from report import synthetic
 
 import spookax as sx
+from spookax._progress import compiling
 from spookax.scene import FileProblem
 from spookax.study.estimate import Estimate
 from spookax.study.identify import Progress
@@ -44,8 +45,12 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     ) -> list[dict[str, Any]]:
         calls: list[dict[str, Any]] = []
 
-        def identify(study: Path, *, report: Callable[[Progress], None] | None, resume: Path | None) -> Estimate:
-            calls.append({"study": study, "report": report is not None, "resume": resume})
+        def identify(
+            study: Path, *, report: Callable[[Progress], None] | None, resume: Path | None, keep: Path
+        ) -> Estimate:
+            calls.append({"study": study, "report": report is not None, "resume": resume, "keep": keep})
+            with compiling("first"), compiling("second"):
+                pass
             if error is not None:
                 raise error
             if sent is not None:
@@ -67,7 +72,7 @@ def test_the_folder_is_written_and_progress_shown(fake: Fake, tmp_path: Path):
     out = tmp_path / "deep/out"
     result = run("identify", tmp_path / "study.yaml", "--out", out)
     assert result.exit_code == 0, result.output
-    assert calls == [{"study": tmp_path / "study.yaml", "report": True, "resume": None}]
+    assert calls == [{"study": tmp_path / "study.yaml", "report": True, "resume": None, "keep": out}]
     first, *lines = [line.split() for line in result.stderr.splitlines()]
     assert first[0] == "compiling;"
     assert lines == [
@@ -127,7 +132,7 @@ def test_ctrl_c_before_the_first_iterate_leaves_nothing(fake: Fake, tmp_path: Pa
 def test_a_refusal_comes_without_the_head_of_a_table(fake: Fake, tmp_path: Path):
     fake(error=sx.FileError([FileProblem("checkpoint.npz", 0, "", None, "cannot be read", "Run it again.")]))
     said = refused("identify", tmp_path / "study.yaml", "--out", tmp_path / "out", "--resume").splitlines()
-    assert said[0].startswith("compiling")
+    assert said[0].startswith("compiling")  # what was compiled before it was refused
     assert said[1:] == ["checkpoint.npz: cannot be read. Run it again."]
 
 

@@ -129,7 +129,7 @@ def test_files_on_disk_that_cannot_be_read(tmp_path):
         (latin, 2, "byte 0xb5 is not UTF-8"),
         (tmp_path / "god.yaml", 0, "no such file"),
         (tmp_path / "no" / "where.yaml", 0, "no such file"),
-        (tmp_path, 0, "cannot be read"),
+        (tmp_path, 0, "this is a folder"),
     ):
         with pytest.raises(FileError) as caught:
             load_located(path)

@@ -383,8 +383,8 @@ def test_a_window_without_samples_is_refused(tmp_path, window):
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    for path in (tmp_path / "none.csv", tmp_path):
-        with pytest.raises(RecordingError, match="cannot be read"):
+    for path, said in ((tmp_path / "none.csv", "cannot be read"), (tmp_path, "this is a folder, not a recording")):
+        with pytest.raises(RecordingError, match=said):
             read_recording(path, spec())
 
 

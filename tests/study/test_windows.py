@@ -69,6 +69,19 @@ def test_a_length_splits_into_whole_windows(folder: Path, given: str, starts: li
     assert [r.name for r in found] == [f"swing_{k + 1}" for k in range(len(starts))]
 
 
+def test_without_a_stop_the_file_says_where_it_ends(folder: Path):
+    text = DEFAULTS + "recordings:\n  - {file: run.csv, windows: {length: 4}}\n"
+    assert [(r.start, r.stop) for r in read(folder, text).recordings] == [(0, 4), (4, 8)]
+    lines = [f"{1e9 + k},{k}" for k in range(11)]  # a clock that counts from 1970
+    (folder / "run.csv").write_text("\n".join(["t [s],q [rad]", *lines]) + "\n")
+    assert [(r.start, r.stop) for r in read(folder, text).recordings] == [(1e9, 1e9 + 4), (1e9 + 4, 1e9 + 8)]
+    later = text.replace("run.csv,", "run.csv, start: 1000000005,")
+    assert [r.start for r in read(folder, later).recordings] == [1e9 + 5]
+    (folder / "run.csv").write_text("")
+    (found,) = said(folder, text)
+    assert found.startswith("10: recordings[0].windows: nothing says where the last window ends, for the times")
+
+
 def test_a_study_made_in_python_is_written_out_too():
     entry = {"file": "run.csv", "windows": [[0, 1], [2, 3]]}
     data = {"spookax": 1, "scene": "scene.yaml", "recordings": [entry], "parameters": {"tilt.x": {}}}
@@ -90,7 +103,7 @@ def test_windows_of_a_file_read_it_once(folder: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("windows", "expected"),
     [
-        ("windows: {length: 2}", "5: recordings[0].windows: nothing says where the last window ends. Add `stop`"),
+        ("windows: {length: 20}", "5: recordings[0].windows.length: there is no whole window of 20 s between 0 s and"),
         ("windows: {length: 20}, stop: 10", "5: recordings[0].windows.length: there is no whole window of 20 s"),
         ("windows: {length: 1.0e-5}, stop: 10", "5: recordings[0].windows.length: there is more than 10000 windows"),
         ("windows: {length: no}, stop: 10", "5: recordings[0].windows.length: must be a number > 0 s, got 'no'"),

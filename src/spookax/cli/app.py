@@ -6,8 +6,11 @@ from typing import Annotated
 
 import typer
 
-from .._interruption import stoppable
-from .errors import BAD_INPUT, FAILED, refusals, refuse, warn
+from .._interruption import Stop, stoppable
+from .errors import BAD_INPUT, FAILED, doubt, refusals, refuse, warn
+from .signs import by_iteration, by_recording, signs
+
+COMPILING = "compiling; what follows comes when that is done ..."
 
 HELP = "From a scene and a recording to identified parameters and a simulator that matches them."
 
@@ -44,13 +47,14 @@ def check(
     Example:
       spookax check scenes/pendulum.yaml demo/furuta_study.yaml
     """
-    from .check import check_file
-
     bad = False
     for file in files:
         try:
             with refusals():
-                checked = check_file(file)
+                with signs(f"reading {file}"):
+                    from .check import check_file
+
+                    checked = check_file(file)
                 typer.echo(f"{checked.summary}: ok")
                 for line in checked.lines:
                     typer.echo(f"  {line}")
@@ -97,29 +101,44 @@ def simulate(
     with refusals():
         if out is not None and out.suffix.lower() not in (".csv", ".npz"):
             raise typer.BadParameter("the name must end in .csv or .npz", param_hint="--out")
-        from ..scene import read_scene
-        from .inputs import read_inputs
+        with signs(f"reading {scene}") as told, stoppable() as stop:
+            from ..scene import read_scene
+            from ..scene.located import load_located
+            from ..study.doubts import far_in_a_step, step_doubts
+            from .inputs import read_inputs
 
-        path = scene_file(scene)
-        read = read_scene(path)
-        inputs = read_inputs(read, motor or [], input, time)
+            path = scene_file(scene)
+            read = read_scene(path)
+            inputs = read_inputs(read, motor or [], input, time)
+            warn([*step_doubts(read.step, load_located(path)), *inputs.doubts])
 
-        from .._compiled import on_device
-        from .._results import STEP_RESULTS
-        from ..loading import enable_x64, load
-        from ..stepping import rollout
-        from ..viewer import save_html
-        from .outputs import summary, table, write_table
+            told.phase("starting JAX")
+            from .._compiled import on_device
+            from .._results import STEP_RESULTS
+            from ..loading import enable_x64, load
+            from ..stepping import rollout
+            from ..viewer import save_html
+            from .outputs import pace, summary, table, write_table
 
-        enable_x64()
-        system, params, state = load(path)
-        trajectory = rollout(system, params, state, on_device(inputs.values), throw=False)
-        columns = table(read, system, params, trajectory, inputs)
-        if out is not None:
-            write_table(columns, out)
-            typer.echo(f"wrote {out}: {columns['t [s]'].size} lines, {len(columns)} columns")
-        if html is not None:
-            typer.echo(f"wrote {save_html(read, trajectory, html)}")
+            enable_x64()
+            told.phase("assembling")
+            system, params, state = load(path)
+            told.phase(f"simulating {len(inputs.values)} steps")
+            trajectory = rollout(system, params, state, on_device(inputs.values), throw=False)
+            columns = table(read, system, params, trajectory, inputs)
+            with stop.waiting("writing"):
+                wrote = []
+                if out is not None:
+                    write_table(columns, out)
+                    wrote.append(f"wrote {out}: {columns['t [s]'].size} lines, {len(columns)} columns")
+                if html is not None:
+                    wrote.append(f"wrote {save_html(read, trajectory, html)}")
+            text, turned = pace(columns, read.step)
+        for line in (f"{read.name}: {text}", *wrote):
+            typer.echo(line)
+        if far_in_a_step(turned):
+            message = f"a joint turns {turned:.3g} rad in a step of {read.step:g} s"
+            warn([doubt(path, message, "Give a smaller `step`.")])
         if out is None:
             typer.echo(summary(columns))
         if int(trajectory.failed_step) >= 0:
@@ -127,6 +146,7 @@ def simulate(
             reason = STEP_RESULTS[trajectory.result]
             typer.echo(f"the simulation failed in step {failed + 1}, at {failed * read.step:g} s. {reason}", err=True)
             raise typer.Exit(FAILED)
+        end_if(stop)
 
 
 @app.command()
@@ -148,29 +168,42 @@ def identify(
       spookax identify demo/furuta_study.yaml --out out/furuta
     """
     with refusals():
-        from .check import check_study
+        said = "compiling; the first iteration comes when that is done, often after a minute ..."
+        with signs(f"reading {study}", said, quiet=quiet) as told, stoppable() as stop:
+            from .check import check_study
 
-        warn(check_study(study).doubts)
-        out.mkdir(parents=True, exist_ok=True)
+            doubts = check_study(study).doubts
+            warn(doubts)
+            out.mkdir(parents=True, exist_ok=True)
 
-        from ..loading import enable_x64
-        from ..report import write_report
-        from ..study.identify import identify as run
-        from .progress import result_text, say_end, shown
+            told.phase("starting JAX")
+            from ..loading import enable_x64
+            from ..report import write_report
+            from ..study.identify import identify as run
+            from .progress import result_text, say_end
 
-        enable_x64()
-        with stoppable() as stop:
-            with shown(quiet) as report:
-                estimate = run(study, report=report, resume=out if resume else None)
-            estimate.save(out)
-            page = write_report(out, estimate.to_json(), estimate.states)
+            enable_x64()
+            told.phase("planning the first trajectories")
+            report = None if quiet else by_iteration(told)
+            estimate = run(study, report=report, resume=out if resume else None, keep=out)
+            told.phase("writing")
+            with stop.waiting("writing"):
+                estimate.save(out)
+                page = write_report(out, estimate.to_json(), estimate.states)
         typer.echo(result_text(estimate))
         typer.echo(f"wrote {out}; the report is {page}")
         say_end(estimate)
         if estimate.status == "interrupted":
             raise typer.Exit(stop.exit_status)
+        end_if(stop)
         if estimate.status != "converged":
             raise typer.Exit(FAILED)
+
+
+def end_if(stop: Stop) -> None:
+    """The exit status of a signal that came while what has been written was still under way."""
+    if stop.asked:
+        raise typer.Exit(stop.exit_status)
 
 
 Estimated = Annotated[
@@ -222,26 +255,32 @@ def smooth(
 
 def _track(study: Path, out: Path, estimate: Path | None, quiet: bool, *, smooth: bool) -> None:
     with refusals():
-        from .check import check_study
+        with signs(f"reading {study}", COMPILING, quiet=quiet) as told, stoppable() as stop:
+            from .check import check_study
 
-        warn(check_study(study).doubts)
-        out.mkdir(parents=True, exist_ok=True)
+            warn(check_study(study).doubts)
+            out.mkdir(parents=True, exist_ok=True)
 
-        from ..loading import enable_x64
-        from ..report import write_tracking
-        from ..study.recursive import filter_recordings, smooth_recordings
-        from .progress import tracked, tracking_text
+            told.phase("starting JAX")
+            from ..loading import enable_x64
+            from ..report import write_tracking
+            from ..study.recursive import filter_recordings, smooth_recordings
+            from .progress import tracking_text
 
-        enable_x64()
-        with tracked(quiet) as report:
+            enable_x64()
+            told.phase("planning the first trajectories")
+            report = None if quiet else by_recording(told)
             found = (smooth_recordings if smooth else filter_recordings)(study, estimate=estimate, report=report)
-        found.save(out)
-        page = write_tracking(out, found.content, found.states)
+            told.phase("writing")
+            with stop.waiting("writing"):
+                found.save(out)
+                page = write_tracking(out, found.content, found.states)
         typer.echo(tracking_text(found))
         typer.echo(f"wrote {out}; the page is {page}")
         if found.content["message"]:
             typer.echo(found.content["message"], err=True)
             raise typer.Exit(FAILED)
+        end_if(stop)
 
 
 @app.command()
@@ -263,25 +302,31 @@ def view(
       spookax view out/furuta --html furuta.html
     """
     with refusals():
-        from ..scene import read_scene
-        from ..viewer import view as draw
-        from .check import has_loops
-        from .estimates import estimated_motion
+        with signs(f"reading {what}") as told, stoppable() as stop:
+            from ..scene import read_scene
+            from ..viewer import view as draw
+            from .check import has_loops
+            from .estimates import estimated_motion
 
-        scene = read_scene(scene_file(what))
-        if what.is_dir():
-            motion = estimated_motion(what, scene, run)
-        elif run is not None:
-            raise typer.BadParameter("only the folder of an estimate has runs", param_hint="--run")
-        elif has_loops(scene):
-            from ..loading import assemble, enable_x64
+            scene = read_scene(scene_file(what))
+            if what.is_dir():
+                motion = estimated_motion(what, scene, run)
+            elif run is not None:
+                raise typer.BadParameter("only the folder of an estimate has runs", param_hint="--run")
+            elif has_loops(scene):
+                told.phase("starting JAX")
+                from ..loading import assemble, enable_x64
 
-            enable_x64()
-            motion = assemble(what)
-        else:
-            motion = None
-        drawn = draw(scene, motion)
-        typer.echo(f"wrote {drawn.save(html)}" if html else f"opened {drawn.open()}")
+                enable_x64()
+                told.phase("assembling")
+                motion = assemble(what)
+            else:
+                motion = None
+            drawn = draw(scene, motion)
+            with stop.waiting("writing"):
+                done = f"wrote {drawn.save(html)}" if html else f"opened {drawn.open()}"
+        typer.echo(done)
+        end_if(stop)
 
 
 def scene_file(path: Path) -> Path:

@@ -8,7 +8,7 @@ from ..scene.located import load_located
 from ..scene.read import is_study
 from ..study.bodies import idle_doubts, in_the_way
 from ..study.check import check_against_scene, sensor_dimensions
-from ..study.doubts import recording_doubts, step_doubts
+from ..study.doubts import fastest_turn, recording_doubts, step_doubts
 from ..study.read import read_study
 from ..study.recording import Recording, read_recordings
 
@@ -122,13 +122,19 @@ def check_study(path: Path) -> Checked:
     samples = sum(recording.time.size for recording in recordings)
     runs, unknown = _count(len(recordings), "recording"), _count(len(study.parameters), "unknown parameter")
     summary = f"{path}: study of scene '{scene.name}', {unknown}, {runs} with {samples} samples"
-    lines = [*in_the_way(study, scene), *(_duration(recording, step) for recording in recordings)]
-    return Checked(summary, lines + [f"to validate, {_duration(r, step)}" for r in held_back], doubts)
+    lines = [*in_the_way(study, scene), *(_duration(scene, r, step) for r in recordings)]
+    return Checked(summary, lines + [f"to validate, {_duration(scene, r, step)}" for r in held_back], doubts)
 
 
-def _duration(recording: Recording, step: float) -> str:
-    duration = float(recording.time[-1] - recording.time[0])
-    return f"{recording.name}: {duration:g} s, {_count(round(duration / step), 'step')} of {step:g} s"
+def _duration(scene: Scene, recording: Recording, step: float) -> str:
+    duration, rate = float(recording.time[-1] - recording.time[0]), fastest_turn(scene, recording)
+    turned = f", {rate * step:.2g} rad in one at the fastest, {rate:.3g} rad/s" if rate else ""
+    return f"{recording.name}: {length(duration, step)}{turned}"
+
+
+def length(duration: float, step: float) -> str:
+    """A duration [s] and its number of steps, in words."""
+    return f"{duration:g} s, {_count(round(duration / step), 'step')} of {step:g} s"
 
 
 def _contents(scene: Scene) -> str:

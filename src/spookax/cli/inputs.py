@@ -10,22 +10,25 @@ import numpy as np
 import typer
 from jaxtyping import Float
 
-from ..scene import Scene
+from ..scene import FileProblem, Scene
 from ..scene.explain import nearest
+from ..study.doubts import stamp_doubts
 from ..study.model import Column, RecordingSpec
 from ..study.recording import read_recording
 from ..study.table import Report, read_table
 from ..study.units import split_header
+from .errors import doubt
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the motors get in every step, with the unit of each motor's input."""
+    """What the motors get in every step, the unit of each motor's input, and what looks like a slip of units."""
 
     values: Float[np.ndarray, "steps motors"]
     units: dict[str, str]
+    doubts: list[FileProblem]
 
 
 def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: float | None) -> Inputs:
@@ -72,7 +75,8 @@ def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: 
         motor: {"dc": "V", "velocity": f"{position[motor]}/s", "position": position[motor]}.get(spec.type, "1")
         for motor, spec in scene.motors.items()
     }
-    return Inputs(values, default | units)
+    slips = [] if file is None else [doubt(file, *slip) for slip in stamp_doubts(stamps, scene.step)]
+    return Inputs(values, default | units, slips)
 
 
 def step_means(

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..scene import FileProblem
 from .app import app, scene_file
 from .errors import refusals
+
+if TYPE_CHECKING:
+    from ..scene import FileProblem
 
 
 @app.command("import-mjcf")
@@ -71,7 +73,7 @@ def export_mjcf(
         _say(out, missing)
 
 
-def _say(out: Path, missing: Iterable[FileProblem]) -> None:
+def _say(out: Path, missing: "Iterable[FileProblem]") -> None:
     missing = list(missing)
     for problem in missing:
         typer.echo(str(problem), err=True)

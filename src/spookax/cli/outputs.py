@@ -17,6 +17,7 @@ from ..study.check import sensor_dimensions
 from ..study.predict import Prediction
 from ..study.units import SI_UNIT
 from ..system import Params, Sensor, System
+from .check import length
 from .inputs import Inputs
 
 Table = dict[str, Float[np.ndarray, " n"]]
@@ -97,6 +98,17 @@ def write_table(columns: Table, file: Path) -> None:
         writer.writerow(columns)
         for row in zip(*columns.values(), strict=True):  # what is missing is an empty cell
             writer.writerow(["" if np.isnan(value) else f"{value:.12g}" for value in row])
+
+
+def pace(columns: Table, step: float) -> tuple[str, float]:
+    """Duration, number of steps and the fastest turn of a joint in words; and how far that goes in a step [rad]."""
+    rates = {name: float(np.abs(v).max()) for name, v in columns.items() if name.endswith(".rate [rad/s]")}
+    text = length(float(columns["t [s]"][-1]), step)
+    if not rates:
+        return text, 0.0
+    fastest = max(rates, key=lambda name: rates[name])
+    joint, turned = fastest.removeprefix("joints.").removesuffix(".rate [rad/s]"), rates[fastest] * step
+    return f"{text}, {turned:.2g} rad in one at the fastest, {rates[fastest]:.3g} rad/s of {joint}", turned
 
 
 def summary(columns: Table) -> str:

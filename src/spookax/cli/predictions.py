@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
-from .app import Quiet, app
+from .._interruption import stoppable
+from .app import COMPILING, Quiet, app, end_if
 from .errors import refusals
+from .signs import by_recording, signs
 
 Other = Annotated[
     Path | None,
@@ -46,22 +48,28 @@ def predict(
     with refusals():
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-        from ..loading import enable_x64
-        from ..report import write_prediction
-        from ..study.forecast import forecast
-        from .outputs import prediction_table, write_table
-        from .progress import prediction_lines, tracked
+        with signs("starting JAX", COMPILING, quiet=quiet) as told, stoppable() as stop:
+            from ..loading import enable_x64
+            from ..report import write_prediction
+            from ..study.forecast import forecast
+            from .outputs import prediction_table, write_table
+            from .progress import prediction_lines
 
-        enable_x64()
-        with tracked(quiet) as report:
+            enable_x64()
+            told.phase(f"reading {estimate}")
+            report = None if quiet else by_recording(told)
             found = forecast(estimate, study=study, recordings=recording or [], steps=steps, report=report)
-        for line in prediction_lines(found.content):
+            wrote = []
+            if out is not None:
+                with stop.waiting("writing"):
+                    found.save(out)
+                    for prediction in found.predictions:
+                        write_table(prediction_table(prediction), out / f"{prediction.recording.name}.csv")
+                    page = write_prediction(out, found.content, found.states)
+                wrote.append(f"wrote {out}; the page is {page}")
+        for line in (*prediction_lines(found.content), *wrote):
             typer.echo(line)
-        if out is not None:
-            found.save(out)
-            for prediction in found.predictions:
-                write_table(prediction_table(prediction), out / f"{prediction.recording.name}.csv")
-            typer.echo(f"wrote {out}; the page is {write_prediction(out, found.content, found.states)}")
+        end_if(stop)
 
 
 @app.command()
@@ -85,16 +93,18 @@ def compare(
       spookax compare out/furuta out/other --study demo/furuta_study.yaml
     """
     with refusals():
-        from ..loading import enable_x64
-        from ..study.estimate import finite_json
-        from ..study.forecast import compare as run
-        from .progress import comparison_text, tracked
+        with signs("starting JAX", COMPILING, quiet=quiet) as told:
+            from ..loading import enable_x64
+            from ..study.estimate import finite_json
+            from ..study.forecast import compare as run
+            from .progress import comparison_text
 
-        enable_x64()
-        with tracked(quiet) as report:
-            found = run(estimates, study=study, report=report)
+            enable_x64()
+            told.phase(f"reading {estimates[0]}")
+            found = run(estimates, study=study, report=None if quiet else by_recording(told))
         typer.echo(comparison_text(found))
         if out is not None:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(finite_json(found), encoding="utf-8")
+            with stoppable() as stop, stop.waiting("writing"):
+                out.parent.mkdir(parents=True, exist_ok=True)
+                out.write_text(finite_json(found), encoding="utf-8")
             typer.echo(f"wrote {out}")

@@ -1,66 +1,15 @@
-"""Progress of an identification on the terminal, and its result in a few lines."""
+"""What came of a command, in a few lines."""
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress as Bar
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..report.content import networks
 from ..report.numbers import units
 from ..scene.paths import network_of
 from ..study.estimate import Estimate
-from ..study.identify import Progress
 from ..study.recursive import Tracking
-
-_HEAD = f"{'phase':<12} {'iteration':>9} {'cost':>13} {'step':>10} {'damping':>10} {'time':>8}"
-
-
-def _bar() -> Bar:
-    """What goes on and since when, on stderr."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    return Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-@contextmanager
-def shown(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A callback for `identify`: a line per iteration on stderr, under them what goes on and since when."""
-    if quiet:
-        yield None
-        return
-    with _bar() as bar:
-        task = bar.add_task("reading and compiling")
-        bar.console.print("compiling; the first iteration comes when that is done, often after a minute ...")
-        lines = itertools.count()
-
-        def report(line: Progress) -> None:
-            if next(lines) == 0:
-                bar.console.print(_HEAD)
-            bar.console.print(progress_line(line), markup=False)
-            bar.update(task, description=line.phase)
-
-        yield report
-
-
-@contextmanager
-def tracked(quiet: bool) -> Iterator[Callable[[str], None] | None]:
-    """A callback for `filter` and `smooth`: a line for every recording that is begun."""
-    if quiet:
-        yield None
-        return
-    with _bar() as bar:
-        task = bar.add_task("reading and compiling")
-
-        def report(run: str) -> None:
-            bar.console.print(f"recording {run}", markup=False)
-            bar.update(task, description=run)
-
-        yield report
 
 
 def tracking_text(found: Tracking) -> str:
@@ -86,15 +35,6 @@ def tracking_text(found: Tracking) -> str:
         text = f"{name}: log-likelihood {run['log_likelihood']:.8g}, innovations squared {run['nis']:.3f} (1 expected)"
         lines.append(text + (f", {len(run['faults'])} steps out of the ordinary" if run["faults"] else ""))
     return "\n".join(lines)
-
-
-def progress_line(line: Progress) -> str:
-    """One iteration: phase (with its stage, where it has several), iteration, cost, step, damping, time."""
-    phase = f"{line.phase} {line.stage + 1}" if line.phase == "stages" else line.phase
-    return (
-        f"{phase:<12} {line.iteration:9d} {line.cost:13.6g} {line.step:10.2e} {line.damping:10.2e} "
-        f"{line.seconds:6.1f} s"
-    )
 
 
 def result_text(estimate: Estimate) -> str:

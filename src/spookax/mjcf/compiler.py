@@ -8,6 +8,7 @@ from typing import Any
 
 from spookax.mjcf.missing import Report
 from spookax.scene.explain import nearest_file
+from spookax.scene.wrong_kind import told_apart
 
 
 def mujoco_module(report: Report) -> ModuleType:
@@ -34,6 +35,8 @@ def compiled(mujoco: ModuleType, file: str | os.PathLike[str], report: Report) -
         raise report.refuse("", "no such file", nearest_file(Path(file))) from None
     except OSError as failed:
         raise report.refuse("", f"cannot be read: {failed.strerror}", "Give a file that can be opened.") from None
+    if other := told_apart(file, "an MJCF or URDF file", "mjcf", "urdf"):
+        raise report.refuse("", *other)
     try:
         return mujoco.MjModel.from_xml_path(os.fspath(file))
     except (ValueError, mujoco.FatalError) as failed:

@@ -5,6 +5,7 @@ annotation says what to do about a value out of range.
 """
 
 import difflib
+import math
 import re
 import types
 import typing
@@ -163,6 +164,12 @@ class _Place:
         return f" ({text[:1].lower()}{text[1:].rstrip('.')})" if text else ""
 
     @property
+    def keys(self) -> str:
+        """The keys of what lies here, to be added to a sentence."""
+        known = [str(key) for kind in _models(self.types) for key in _keys(kind)]
+        return f", with keys such as {', '.join(f'`{key}`' for key in known[:4])}" if known else ""
+
+    @property
     def unit(self) -> str:
         found = re.search(r"\[([^\]]*)\]", self.description)
         return f" {found[1]}" if found else ""
@@ -232,7 +239,7 @@ def _descend(candidates: list[Any], part: str | int, info: FieldInfo | None) -> 
 
 
 _NUMBER = "Write a plain number, such as 0.1 or 1e-3, without unit or quotes."
-_LINES = "Write indented lines `key: value` below it."
+_LINES = "Write indented lines `key: value` below it{keys}."
 _NAME = "Begin with a letter or _, then letters, digits, _ and -."
 
 # pydantic's error type -> (message, cure)
@@ -260,6 +267,7 @@ _SENTENCES = {
     "too_long": ("must have {size}, got {given}", "Write as many{meaning}."),
     "too_short": ("must have {size}, got {given}", "Write as many{meaning}."),
 }
+_DEGREES = re.compile(r"([-+]?\d*\.?\d+)\s*(?:deg|degrees?|°)")
 _BOUNDS = {"min_length": "at least", "max_length": "at most"}
 _RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
@@ -271,6 +279,9 @@ def _explain(error: ErrorDetails, place: _Place) -> list[Finding]:
         case "findings":
             inner: list[Finding] = context["findings"]
             return [Finding((*loc, *found.loc), found.value, found.message, found.cure) for found in inner]
+        case "extra_forbidden" if value is None and str(loc[-1])[:1].isdigit():
+            cure = "A comma ends a value: write numbers with a decimal point, such as 1.5."
+            return [Finding(loc, value, "unknown key", cure)]
         case "extra_forbidden":
             return [Finding(loc, value, "unknown key", nearest(loc[-1], place.known_keys()))]
         case "union_tag_not_found":
@@ -290,6 +301,9 @@ def _explain(error: ErrorDetails, place: _Place) -> list[Finding]:
         case "string_type" if value is None:
             cure = 'Write a word. # begins a comment: write what begins with it in quotes, such as "#ff0000".'
             return [Finding(loc, value, "must be text, got nothing", cure)]
+        case "float_type" | "float_parsing" if isinstance(value, str) and (angle := _DEGREES.fullmatch(value.strip())):
+            radians = math.radians(float(angle[1]))
+            return [Finding(loc, value, f"must be a number, got {shown(value)}", f"Write {radians:.6g}, in radians.")]
         case "missing":
             value = None
     otherwise = re.sub(r"^Value error, ", "", error["msg"])
@@ -300,6 +314,7 @@ def _explain(error: ErrorDetails, place: _Place) -> list[Finding]:
         "unit": place.unit,
         "meaning": place.meaning,
         "key": loc[-1] if loc else "",
+        "keys": place.keys,
         "size": place.size(context) if kind in ("too_short", "too_long") else "",
         "given": shown(value) if value else "none",
         "text": otherwise[:1].lower() + otherwise[1:],

@@ -12,6 +12,7 @@ import pydantic
 import yaml
 
 from spookax.scene.explain import Finding, Loc, findings, nearest_file
+from spookax.scene.wrong_kind import told_apart
 from spookax.scene.yaml12 import Loader12, number
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
@@ -138,6 +139,8 @@ def load_located(path: str | os.PathLike[str], text: str | None = None, error: t
         return error([FileProblem(file, line, "", None, message, cure)])
 
     if text is None:
+        if other := told_apart(path, "a scene or a study", "scene", "study"):
+            raise refuse(0, *other)
         try:
             raw = Path(path).read_bytes()
         except FileNotFoundError:

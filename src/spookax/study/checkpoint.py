@@ -1,5 +1,6 @@
 """The last iterate as plain arrays, so that an interrupted identification can go on."""
 
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,33 @@ import numpy as np
 from .._compiled import on_device
 from ..estimation.linearise import Path as Trajectory
 from ..estimation.linearise import untold
-from ..estimation.problem import Fit, Iterate
+from ..estimation.problem import Iterate
 from ..models import BodyState
+from ..protocol import Noise
 from ..scene import FileError, FileProblem
 
+FINISHED = "checkpoint.npz"
+UNFINISHED = "unfinished.npz"  # of a run that was cut short, beside the estimate of an earlier one perhaps
 
-def pack_iterate(stage: int, fit: Fit) -> dict[str, np.ndarray]:
+
+def pack_iterate(stage: int, noise: Noise, it: Iterate) -> dict[str, np.ndarray]:
     """Arrays of `checkpoint.npz`: noise levels, iterate, and the stage that it belongs to."""
-    it = fit.iterate
-    out = {"stage": np.asarray(stage), "process": np.asarray(fit.noise.process)}
-    out |= {"sensor": np.asarray(fit.noise.sensor), "z": np.asarray(it.z)}
+    out = {"stage": np.asarray(stage), "process": np.asarray(noise.process)}
+    out |= {"sensor": np.asarray(noise.sensor), "z": np.asarray(it.z)}
     for i, (own, path) in enumerate(zip(it.own, it.paths, strict=True)):
         out[f"{i}/own"], out[f"{i}/w"], out[f"{i}/hint"] = np.asarray(own), np.asarray(path.w), np.asarray(path.hint)
         for name in ("p", "e", "v", "w", "near", "c"):
             out[f"{i}/x/{name}"] = np.asarray(getattr(path.x, name))
     return out
+
+
+def keep_iterate(folder: Path, stage: int, noise: Noise, it: Iterate) -> None:
+    """Write `unfinished.npz`, whole or not at all; the folder is made if there is none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"{UNFINISHED}.part"
+    with part.open("wb") as stream:
+        np.savez(stream, **pack_iterate(stage, noise, it))  # pyright: ignore[reportArgumentType]
+    os.replace(part, folder / UNFINISHED)
 
 
 def load_levels(path: Path, setup: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -36,8 +49,10 @@ def load_levels(path: Path, setup: Any) -> tuple[np.ndarray, np.ndarray, np.ndar
     return z, process, sensor
 
 
-def _load(path: Path, missing: str, cure: str) -> tuple[Path, dict[str, np.ndarray]]:
-    file = path / "checkpoint.npz" if path.is_dir() else path
+def _load(path: Path, missing: str, cure: str, *, unfinished: bool = False) -> tuple[Path, dict[str, np.ndarray]]:
+    names = (UNFINISHED, FINISHED) if unfinished else (FINISHED,)
+    there = [path / name for name in names if (path / name).is_file()]
+    file = [*there, path / FINISHED][0] if path.is_dir() else path
     if not file.is_file():
         raise FileError([FileProblem(str(file), 0, "", None, missing, cure)])
     try:
@@ -48,8 +63,11 @@ def _load(path: Path, missing: str, cure: str) -> tuple[Path, dict[str, np.ndarr
 
 
 def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, Iterate]:
-    """`(stage, factors on its process and sensor levels, iterate)`; a checkpoint of another study is refused."""
-    file, data = _load(path, "there is no checkpoint to resume from", "Run without --resume.")
+    """`(stage, factors on its process and sensor levels, iterate)`; a checkpoint of another study is refused.
+
+    Of a folder, that of a run that was cut short goes before that of an estimate.
+    """
+    file, data = _load(path, "there is no checkpoint to resume from", "Run without --resume.", unfinished=True)
     own, paths = [], []
     fits = data["z"].shape == setup.problem.z0.shape
     for i, (grid, _) in enumerate(zip(setup.grids, setup.problem.samples, strict=True)):

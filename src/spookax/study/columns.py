@@ -1,5 +1,6 @@
 """Columns of a recording, found by name and converted to SI units."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Picker:
         if len(found) != 1:
             known = [name for name, _ in self.names]
             count = f"{len(found)} columns" if found else "no column"
-            cure = "Give each column its own name." if found else nearest(column.column, known)
+            cure = "Give each column its own name." if found else self._absent(column.column, known)
             self.report.add(f"{count} '{column.column}' for {use}{named}", cure, line=line, column=column.column)
             return Picked(np.full(len(self.table.columns[0]), np.nan), "", column.column)
         (index,) = found
@@ -52,6 +53,14 @@ class Picker:
             needed = "Every sample needs a time; delete the line." if allowed == (u.TIME,) else None
             self.read[index] = numbers(self.table, index, self.report, needed)
         return Picked(self.read[index] * unit.factor, u.SI_UNIT[unit.dimension], label)
+
+    @staticmethod
+    def _absent(name: str, known: Sequence[str]) -> str:
+        """What to do where there is no column of a name."""
+        for other in known:
+            if unit := re.fullmatch(re.escape(name) + r"\s*\((.*)\)", other):
+                return f"Write `{name} [{unit[1]}]` in the header for `{other}`: units stand in square brackets."
+        return nearest(name, known)
 
     def _unit(self, index: int, column: Column, use: str, allowed: Sequence[str]) -> u.Unit:
         """The column's unit; when there is none that fits, the SI unit of what is expected."""

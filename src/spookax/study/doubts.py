@@ -34,19 +34,35 @@ def recording_doubts(
     for index, recording in enumerate(recordings):
         here, apart = (key, index), np.diff(recording.time)
         for name, values in recording.sensors.items():
-            turned = _turned(scene, name, apart, values, step)
-            if turned > _FAR:
+            turned = _turned(scene, name, apart, values) * step
+            if far_in_a_step(turned):
                 message = f"as recorded, a body turns {turned:.3g} rad in a step of {step:g} s"
                 cure = "Check the units of time and reading; if they are right, give a smaller `step`."
                 yield study.located.problem(Finding((*here, "sensors", name), None, message, cure))
-        if (usual := float(np.median(apart))) > _MANY * step:
-            message = f"there are {usual / step:.3g} steps of {step:g} s from one sample to the next, {usual:g} s"
-            cure = "Check the unit of the time, or give a larger `step`."
+        for message, cure in stamp_doubts(recording.time, step):
             yield study.located.problem(Finding((*here, "time"), None, message, cure))
 
 
-def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray, step: float) -> float:
-    """How far the axis of a sensor turns in a step at nearly its largest rate [rad]; zero where it does not turn."""
+def stamp_doubts(time: np.ndarray, step: float) -> Iterator[tuple[str, str]]:
+    """Message and cure where many steps go from stamp to stamp: milliseconds that are declared as seconds."""
+    if (usual := float(np.median(np.diff(time)))) > _MANY * step:
+        message = f"there are {usual / step:.3g} steps of {step:g} s from one sample to the next, {usual:g} s"
+        yield message, "Check the unit of the time, or give a larger `step`."
+
+
+def fastest_turn(scene: Scene, recording: Recording) -> float:
+    """Nearly the largest rate at which the axis of a sensor turns, as recorded [rad/s]; zero where none does."""
+    apart = np.diff(recording.time)
+    return max((_turned(scene, name, apart, values) for name, values in recording.sensors.items()), default=0.0)
+
+
+def far_in_a_step(turned: float) -> bool:
+    """Whether an angle [rad] is more than a body should turn in a step."""
+    return turned > _FAR
+
+
+def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray) -> float:
+    """Nearly the largest rate of the axis of a sensor [rad/s]; zero where it does not turn."""
     sensor = scene.sensors[name]
     if not isinstance(sensor, JointPosition | JointRate) or not scene.free_axes()[sensor.joint].rotational:
         return 0.0
@@ -55,4 +71,4 @@ def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray, step
         difference = np.diff(values[:, 0])
         rate = np.abs((difference + np.pi) % (2 * np.pi) - np.pi) / apart  # an encoder may begin anew after a turn
     rate = rate[np.isfinite(rate)]
-    return float(np.quantile(rate, 1 - _FEW)) * step if rate.size else 0.0
+    return float(np.quantile(rate, 1 - _FEW)) if rate.size else 0.0

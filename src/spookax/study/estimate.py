@@ -12,7 +12,9 @@ import numpy as np
 
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene, write_scene
 from ..scene.paths import with_numbers
+from ..scene.wrong_kind import told_apart
 from .bodies import make_way
+from .checkpoint import FINISHED, UNFINISHED
 
 IMPOSSIBLE = "scene.yaml is not written, for the numbers are no possible body or joint"
 
@@ -56,7 +58,8 @@ class Estimate:
         content = {**content, _INFINITE: [[list(place), repr(value)] for place, value in _infinite(content, ())]}
         (folder / "estimate.json").write_text(finite_json(content), encoding="utf-8")
         np.savez_compressed(folder / "states.npz", **self.states)  # pyright: ignore[reportArgumentType]
-        np.savez(folder / "checkpoint.npz", **self.checkpoint)  # pyright: ignore[reportArgumentType]
+        np.savez(folder / FINISHED, **self.checkpoint)  # pyright: ignore[reportArgumentType]
+        (folder / UNFINISHED).unlink(missing_ok=True)
         save_scene(self.scene, folder)
         return folder
 
@@ -88,6 +91,8 @@ def load_estimate(folder: str | Path) -> Estimate:
     **Raises:** `FileError` if the folder holds none, or its files are damaged.
     """
     folder = Path(folder)
+    if folder.is_file() and (other := told_apart(folder, "the folder of an estimate", "results")):
+        raise _refusal(folder, *other)
     for name in ("estimate.json", "states.npz", "checkpoint.npz"):
         if not (folder / name).is_file():
             message = f"this folder holds no estimate: it has no {name}"

@@ -40,6 +40,7 @@ def identify(
     *,
     report: Callable[[Progress], None] | None = None,
     resume: str | Path | None = None,
+    keep: str | Path | None = None,
     recordings: list[Recording] | None = None,
     scene: Scene | None = None,
 ) -> Estimate:
@@ -49,6 +50,7 @@ def identify(
 
     - `report`: called after every iteration.
     - `resume`: the folder (or `checkpoint.npz`) of an earlier estimate of the same study to go on from.
+    - `keep`: a folder in which the present iterate lies meanwhile (`unfinished.npz`), for `resume` after a crash.
     - `recordings`, `scene`: instead of the files that the study names. What it lists under `validate` is read all the
       same, and predicted afterwards.
 
@@ -68,7 +70,7 @@ def identify(
         recordings = read_recordings(study, sensor_dimensions(scene))
     held_back = read_recordings(study, sensor_dimensions(scene), "validate", recordings)
     with stoppable() as stop:
-        solver = Solver(study, set_up(study, scene, recordings), report, stop)
+        solver = Solver(study, set_up(study, scene, recordings), report, stop, None if keep is None else Path(keep))
         solver.run(None if resume is None else Path(resume))
         return _judged(_estimate(solver), solver, scene, held_back)
 
@@ -77,7 +79,7 @@ def _judged(estimate: Estimate, solver: Solver, scene: Scene, held_back: list[Re
     """The estimate with what it predicts of the recordings under `validate`, and whether to trust it."""
     content, states = estimate.content, estimate.states
     content["validation"] = {}
-    if held_back and not solver.interrupted:
+    if held_back and not (solver.interrupted or solver.stop.asked):
         content["validation"], arrays = validate(solver.study, estimate, scene, held_back)
         states = states | arrays
     content["trust"] = dataclasses.asdict(trust(estimate.to_json()))
@@ -159,7 +161,7 @@ def _estimate(solver: Solver) -> Estimate:
     else:  # keeps the friction that it was identified with
         regularisation = scene.regularisation.model_copy(update={"v_creep": setup.friction_speed[-1]})
         scene = scene.model_copy(update={"regularisation": regularisation})
-    return Estimate(status, message, content, states, scene, pack_iterate(solver.stage, fit))
+    return Estimate(status, message, content, states, scene, pack_iterate(solver.stage, fit.noise, fit.iterate))
 
 
 def _restarts(solver: Solver) -> str:

@@ -1,16 +1,23 @@
 """Read study files."""
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pydantic
 
 from spookax import datasets
 from spookax.scene.explain import Finding, nearest
 from spookax.scene.located import FileError, load_located, validate
 from spookax.scene.read import is_scene
-from spookax.study.model import Study, recording_path
+from spookax.study import units as u
+from spookax.study.columns import Picker
+from spookax.study.model import Column, Study, recording_path
 from spookax.study.rules import DATASET_FILE, study_rules
+from spookax.study.table import Report, read_table
 from spookax.study.windows import LISTS, located_out
 
 
@@ -30,7 +37,7 @@ def read_study(path: str | os.PathLike[str], *, locate: bool = True) -> Study:
         cure = f"Give a study, which names it as its `scene`, or use `spookax simulate {path}`."
         raise StudyError([located.problem(Finding((), None, "this is a scene, not a study", cure))])
 
-    located = located_out(located)
+    located = located_out(located, functools.partial(_span, Path(path).parent))
 
     def also(data: Any) -> Iterator[Finding]:
         yield from study_rules(data, located.origin)
@@ -40,6 +47,19 @@ def read_study(path: str | os.PathLike[str], *, locate: bool = True) -> Study:
     study = validate(located, Study, error=StudyError, also=also, context=located.origin)
     study._located = located
     return study
+
+
+def _span(folder: Path, entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """First and last stamp of a recording's file; None where they cannot be read, which is reported later."""
+    try:
+        path = recording_path(folder, entry.get("file"), entry.get("dataset"))
+        report = Report(str(path))
+        pick = Picker(read_table(path, report), report)
+        time = pick(Column.model_validate(entry.get("time")), "the time", (u.TIME,)).values
+    except (FileError, TypeError, ValueError, pydantic.ValidationError):
+        return None
+    stamps = time[np.isfinite(time)]
+    return (float(stamps[0]), float(stamps[-1])) if stamps.size and not report.problems else None
 
 
 def _absent_files(data: dict[str, Any], folder: Path) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._interruption import Stop
+from .._progress import announce
 from .._results import ESTIMATE_RESULTS
 from .._threads import concurrently
 from ..estimation import Settings, Stage
@@ -22,7 +24,7 @@ from ..estimation.simulator_form import Estimator
 from ..estimation.uncertainty import preparations
 from ..models.parameters import values_and_sd
 from . import density
-from .checkpoint import load_iterate
+from .checkpoint import keep_iterate, load_iterate
 from .judge import Attempt, failure
 from .misread import POOR, Misread, error_of, misread
 from .model import Study
@@ -30,6 +32,7 @@ from .setup import Setup, set_up
 
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
+_KEEP_EVERY = 5.0  # between two writings of the iterate [s]
 _SPREAD = np.log(3.0)  # of restarts, in z
 
 
@@ -47,13 +50,22 @@ class Progress(estimation.Progress):
 class Solver:
     """One identification. Afterwards `fit`, `lines` and the others hold what came of it."""
 
-    def __init__(self, study: Study, setup: Setup, report: Callable[[Progress], None] | None, stop: Stop):
-        self.study, self.setup, self.report, self.stop = study, setup, report, stop
+    def __init__(
+        self,
+        study: Study,
+        setup: Setup,
+        report: Callable[[Progress], None] | None,
+        stop: Stop,
+        keep: Path | None = None,
+    ):
+        self.study, self.setup, self.report, self.stop, self.keep = study, setup, report, stop, keep
         self.phase = "stages"
         self.began = time.perf_counter()
         self.lines: list[Progress] = []
         self.fit: Fit | None = None
         self.running: Estimator | ResidualEstimator | None = None
+        self.levels: Estimator | None = None  # has the noise levels of the running estimator
+        self._kept, self._keeping = -np.inf, threading.Lock()  # when; other starts report from several threads
         self.stage = 0  # that the running estimator began with; afterwards that of the fit
         self.interrupted = False
         self.failure = ""  # why the fit counts as failed
@@ -105,6 +117,8 @@ class Solver:
                 later = Estimator(setup.problem, settings)
                 calls += later.level_preparations(setup.stages[0], path, lin)
         tasks: list[Callable[[], Any]] = [lambda: setup.start(plans), *calls, *preparations(lin, f)]
+        for _ in tasks:
+            announce("", "due")
         return concurrently([functools.partial(self._unless_stopped, task) for task in tasks])[0]
 
     def _unless_stopped(self, task: Callable[[], Any]) -> Any:
@@ -113,7 +127,7 @@ class Solver:
 
     def _solve(self, estimator: Estimator, setup: Setup, start: Iterate | None = None) -> Fit:
         """From the present stage to the last, in the form that the study asks for."""
-        self.running = estimator
+        self.running = self.levels = estimator
         start, stages = start or setup.start(), setup.stages[self.stage :]
         if self.study.estimator.form == "residual":
             return self._residual_form(estimator, setup, start, stages)
@@ -292,9 +306,27 @@ class Solver:
         seconds = time.perf_counter() - self.began
         progress = Progress(**{**vars(line), "seconds": seconds}, phase=phase or self.phase)
         self.lines.append(progress)
+        self._keep_iterate()
         if self.report:
             self.report(progress)
         self.stop.check()
+
+    def _keep_iterate(self) -> None:
+        """What there is now, for a run that is cut short: what was found if there is that, else the iterate."""
+        running, levels, last = self.running, self.levels, len(self.setup.stages) - 1
+        if self.keep is None or running is None or levels is None or running.iterate is None:
+            return
+        with self._keeping:
+            now = time.monotonic()
+            if now < self._kept + _KEEP_EVERY and not self.stop.asked:
+                return
+            if self.fit is not None:
+                keep_iterate(self.keep, last, self.fit.noise, self.fit.iterate)
+            else:
+                stage = min(self.stage + running.stage, last)
+                keep_iterate(self.keep, stage, levels.noise(self.setup.stages[stage]), running.iterate)
+            self._kept, self.stop.after = now, "this step"
+            self.stop.kept = f"{self.keep} has an iterate, from which --resume goes on"
 
 
 def _roughly(settings: Settings) -> Settings:

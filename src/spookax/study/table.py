@@ -19,6 +19,8 @@ import numpy as np
 from jaxtyping import Float
 
 from spookax.scene.located import FileError, FileProblem
+from spookax.scene.wrong_kind import told_apart
+from spookax.study.units import is_unit
 
 
 class RecordingError(FileError):
@@ -92,6 +94,8 @@ def read_table(path: str | os.PathLike[str], report: Report) -> Table:
     into `report` and left out.
     """
     path = Path(path)
+    if other := told_apart(path, "a recording (CSV, NPZ or Parquet)", "recording", "archive"):
+        report.stop(*other)
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -128,6 +132,7 @@ def _read_csv(raw: bytes, digest: str, report: Report) -> Table:
         report.stop("the file is empty", _NO_SAMPLES)
     header, rows, header_line, lines = rows[0], rows[1:], lines[0], lines[1:]
     _check_header(header, header_line, report)
+    _check_second_line(header, rows[:1], lines[:1], report)
     if not rows:
         report.add("the file has a header but no samples", _NO_SAMPLES, line=header_line)
     width = len(header)
@@ -146,6 +151,9 @@ def _read_csv(raw: bytes, digest: str, report: Report) -> Table:
 
 def _check_header(header: Sequence[str], line: int, report: Report) -> None:
     """Refuses what reads as a header only by accident, since every later problem would follow from it."""
+    if header[0].lstrip().startswith("#"):
+        cure = "Delete it, and the # before a header; the first line is one such as `t [s],u [V],q [rad]`."
+        report.stop("the first line is a comment", cure, line=line, value=header[0])
     if len(header) == 1 and (found := re.search(r"[;\t]", header[0])):
         name = {";": "semicolons", "\t": "tabs"}[found[0]]
         cure = "Export it with commas between the cells and points in the numbers."
@@ -153,6 +161,19 @@ def _check_header(header: Sequence[str], line: int, report: Report) -> None:
     if all(_NUMBER.fullmatch(cell.strip()) for cell in header):
         cure = "Write a first line such as `t [s],u [V],q [rad]`."
         report.stop("the file has no header, its first line has numbers only", cure, line=line)
+
+
+def _check_second_line(
+    header: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[int], report: Report
+) -> None:
+    """Refuses units in a line of their own."""
+    for row, line in zip(rows, lines, strict=True):
+        found = [(name.strip(), cell.strip("[]() ")) for name, cell in zip(header, row, strict=False)]
+        units = [cell for _, cell in found if cell]
+        if any(unit != "1" for unit in units) and all(map(is_unit, units)):
+            said = ",".join(f"{name} [{cell}]" if cell else name for name, cell in found)
+            cure = f"Write them into the header, `{said}`, and delete this line."
+            report.stop("the units stand in a line of their own", cure, line=line)
 
 
 _NPZ_FAILURES = (
@@ -217,6 +238,7 @@ def _from_arrays(arrays: dict[str, np.ndarray], digest: str, report: Report) -> 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _PLAIN = frozenset("0123456789+-.eE")
 _STANDS_FOR_NOTHING = re.compile(r"[-+]?(nan|inf|infinity|null|none|nil|na|n/a|-|\?)", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d:\d\d", re.ASCII)
 _EMPTY = "Leave the cell empty where a sensor has no sample."
 
 
@@ -261,6 +283,8 @@ def _why_not(cell: object) -> tuple[str, str] | None:
             "must be a finite number",
             "Repair the number, or leave the cell empty if a sensor has no sample.",
         )
+    if _DATE.search(text):
+        return "must be a number", "Write times in seconds, counted from any moment."
     if _STANDS_FOR_NOTHING.fullmatch(text):
         return "must be a finite number", _EMPTY
     return "must be a number", f"Write it with a decimal point and without unit. {_EMPTY}"

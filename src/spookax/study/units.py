@@ -91,6 +91,14 @@ def split_header(cell: str) -> tuple[str, str | None]:
     return match["name"].strip(), match["unit"].strip()
 
 
+def is_unit(text: str) -> bool:
+    """Whether `parse_unit` knows it."""
+    try:
+        return bool(parse_unit(text))
+    except UnitError:
+        return False
+
+
 def parse_unit(text: str) -> Unit:
     """The unit that `text` names.
 

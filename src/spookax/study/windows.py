@@ -6,7 +6,7 @@ places it comes from.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeGuard, get_args
 
 from spookax.scene.explain import Finding, Loc, nearest, shown
@@ -22,13 +22,17 @@ LISTS: tuple[RecordingList, ...] = get_args(RecordingList)
 SHARED = ("time", "inputs", "sensors", "every", "time_sd", "offsets")
 """What `defaults` may say for all recordings."""
 
+Span = Callable[[Mapping[str, Any]], tuple[float, float] | None]
+"""First and last stamp of a recording's file [s], of its raw entry; None where they cannot be read."""
+
 _MOST = 10_000  # windows of one recording: more are a slip of units
 
 
-def written_out(data: Any) -> tuple[Any, dict[Loc, Loc]]:
+def written_out(data: Any, span: Span = lambda _: None) -> tuple[Any, dict[Loc, Loc]]:
     """The raw data of a study with one entry for each window, and in each entry what `defaults` says.
 
-    What is wrong with a window stays as it is, for the schema to refuse. Data that is written out stays as it is.
+    `span`: first and last stamp of an entry's file, asked where windows of a length have no `stop`. What is wrong with
+    a window stays as it is, for the schema to refuse. Data that is written out stays as it is.
 
     **Returns:** the data, and for places in it that the user wrote elsewhere: the place -> that of the user.
     """
@@ -44,7 +48,7 @@ def written_out(data: Any) -> tuple[Any, dict[Loc, Loc]]:
         result[key] = []
         for index, entry in enumerate(data[key]):
             here: Loc = (key, index)
-            for changes, places in _windows(entry, here):
+            for changes, places in _windows(_ended(entry, shared, span), here):
                 there = (key, len(result[key]))
                 moved[there] = here
                 if isinstance(entry, dict):
@@ -58,17 +62,28 @@ def written_out(data: Any) -> tuple[Any, dict[Loc, Loc]]:
     return result, moved
 
 
-def located_out(located: Located) -> Located:
+def located_out(located: Located, span: Span) -> Located:
     """A study file's data written out; its lines and places are still those of the file."""
-    data, moved = written_out(located.data)
+    data, moved = written_out(located.data, span)
     return dataclasses.replace(located, data=data, moved=moved)
+
+
+def _ended(entry: Any, shared: Mapping[str, Any], span: Span) -> Any:
+    """An entry that is to be split, with `start` and `stop` from its file where `stop` is left out."""
+    if not (isinstance(entry, dict) and isinstance(entry.get("windows"), dict) and entry.get("stop") is None):
+        return entry
+    ends = span({**shared, **entry})
+    return entry if ends is None else {"start": ends[0], **entry, "stop": ends[1]}
 
 
 def _windows(entry: Any, here: Loc) -> Iterator[tuple[dict[str, Any], dict[str, Loc]]]:
     """Of each recording that an entry stands for: what its window changes in it, and where the user wrote that."""
     windows = entry.get("windows") if isinstance(entry, dict) else None
-    if windows is None or window_findings(entry):
+    if windows is None:
         yield {}, {}
+        return
+    if window_findings(entry):
+        yield {key: entry[key] for key in ("start", "stop") if key in entry}, {}
         return
     if not all(entry.get(key) is None or is_number(entry[key]) for key in ("start", "stop")):
         yield {"windows": None}, {}  # these keys are refused, and there is nothing to split
@@ -130,8 +145,8 @@ def _split_findings(entry: Mapping[str, Any], windows: Mapping[str, Any]) -> Ite
         yield Finding(("windows", "every"), every, message, "Write 3 to take each third window.")
     start, stop = entry.get("start"), entry.get("stop")
     if stop is None:
-        message = "nothing says where the last window ends"
-        yield Finding(("windows",), None, message, "Add `stop` to the recording: its last time used [s].")
+        message = "nothing says where the last window ends, for the times of the file cannot be read"
+        yield Finding(("windows",), None, message, "Mend that, or add `stop`: the last time used [s].")
     elif _is_time(stop) and (start is None or _is_time(start)):
         count = (stop - (start or 0.0)) / length * (1 + 1e-9)
         if not 1 <= count <= _MOST:
