@@ -52,7 +52,7 @@ def test_many_threads_compile_once():
         traced.append(x.shape)
         return 2 * x
 
-    found = concurrently([lambda i=i: double(jnp.full(3, i)) for i in range(6)])
+    found = concurrently([lambda i=i: double(jnp.full(3, i, dtype=int)) for i in range(6)])
     assert [float(a[0]) for a in found] == [0, 2, 4, 6, 8, 10]
     double.prepare(jnp.zeros(3, dtype=int))
     double.prepare(jnp.zeros(4, dtype=int))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import typer.main
 from cli.scenes import ROOT, run, study_folder
+from documentation.pages import PAGES, blocks, commands
 
 import spookax as sx
 from spookax.cli import app
 
-PAGES = ("README.md", "docs/index.md", "docs/shell.md", "docs/viewer.md", "docs/filtering.md", "docs/gradients.md")
 COMMANDS = (
     "check",
     "simulate",
@@ -33,9 +33,8 @@ def shown_commands() -> list[tuple[str, str]]:
     """Where, and the command line without `spookax`."""
     found = []
     for page in PAGES:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            found += [(page, line) for line in re.findall(r"^\$ spookax (.*)$", block, re.MULTILINE)]
+        lines = [line for block in blocks(page) if block.language == "console" for line, _ in commands(block)]
+        found += [(page, line.removeprefix("spookax ")) for line in lines if line.startswith("spookax ")]
     for name in COMMANDS:
         examples = re.findall(r"^ +spookax (.*)$", run(name, "--help").stdout, re.MULTILINE)
         found += [(f"{name} --help", line) for line in examples]
@@ -61,8 +60,7 @@ def test_shown_commands_are_understood_and_their_files_exist(page: str, line: st
 
 
 def programs(page: str) -> list[str]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [block.text for block in blocks(page) if block.language == "python"]
 
 
 def readme_program() -> str:
@@ -88,32 +86,8 @@ def test_the_program_in_the_readme_simulates(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "out/free.html").is_file()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_program_in_the_readme_identifies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    folder = study_folder(tmp_path)
-    lines = [f"{0.01 * k:.2f},1,{500 + 1000 * (0.01 * k) ** 2:.4f}" for k in range(101)]  # a mass of 2 kg
-    (folder / "run.csv").write_text("t [s],u [V],x [mm]\n" + "\n".join(lines) + "\n")
-    monkeypatch.chdir(folder)
-    names: dict[str, object] = {}
-    exec(in_folder(readme_program()), names)
-    estimate = names["estimate"]
-    assert isinstance(estimate, sx.Estimate)
-    assert estimate.status == "converged", estimate.message
-    assert estimate.value("bodies.cart.mass") == pytest.approx(2.0, rel=1e-3)
-    assert "bodies.cart.mass" in capsys.readouterr().out
-    files = {file.name for file in (folder / "out/furuta").iterdir()}
-    assert {"estimate.json", "states.npz", "scene.yaml", "report.html"} <= files
-    assert run("view", "out/furuta", "--html", "motion.html").exit_code == 0
-    assert run("simulate", "out/furuta", "--time", 1, "--motor", "drive=1").exit_code == 0
-
-
 def test_the_program_of_the_filters_runs():
-    (program,) = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs/filtering.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    (program,) = programs("docs/filtering.md")
     names: dict[str, Any] = {}
     exec(program, names)
     assert abs(float(names["seen"].whitened[0])) < 2

@@ -1,12 +1,10 @@
-"""The page about MJCF shows what is said, and its commands exist."""
+"""The page about MJCF shows what is said."""
 
 import re
 from pathlib import Path
 
-import typer.main
 from mjcf.models import write
 
-from spookax.cli import app
 from spookax.mjcf import import_mjcf
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mjcf.md").read_text(encoding="utf-8")
@@ -23,11 +21,3 @@ def test_the_messages_are_those_of_the_page(tmp_path, monkeypatch):
     said = [str(problem) for problem in import_mjcf("robot.xml", allow_missing=True).missing]
     (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     assert set(shown.strip().splitlines()) <= set(said)
-
-
-def test_the_commands_are_understood():
-    (block,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-    commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
-    for line in block.strip().splitlines():
-        name, *arguments = line.removeprefix("$ spookax ").split()
-        commands[name].make_context(name, arguments)

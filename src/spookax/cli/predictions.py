@@ -85,8 +85,8 @@ def compare(
 
     Predicts the recordings under `validate` in the study of the first estimate (where there are none, all of them), or
     those of --study, as `spookax predict` does. Beside them stand the scene as it was written, with the numbers that it
-    had before, least squares of the equation error on what was identified from, and the last reading before the
-    simulation goes on alone, held. A star marks the least error.
+    had before, least squares of the equation error and of the simulation error on what was identified from, and the
+    last reading before the simulation goes on alone, held. A star marks the least error.
 
     \b
     Example:

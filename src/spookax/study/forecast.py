@@ -28,6 +28,7 @@ from .predict import Prediction, predict_recording
 from .read import read_study
 from .recording import Recording, read_recordings
 from .setup import free_parameters, tied_parameters
+from .simulation_error import simulation_error
 from .windows import LISTS
 
 _SAME = 1e-6  # relative difference of numbers that are the same but for rounding
@@ -70,9 +71,15 @@ class Forecaster:
             return None
         return z if np.isfinite(z).all() else None
 
-    def by_equation_error(self) -> np.ndarray | None:
-        """Least squares of the equation error on what the estimate was identified from (`study.equation_error`)."""
-        return equation_error(self.study, self.scene, read_recordings(self.study, sensor_dimensions(self.scene)))
+    def baselines(self) -> dict[str, np.ndarray]:
+        """Least squares on what the estimate was identified from, of the equation error and, from there, of the
+        simulation error (`study.equation_error`, `study.simulation_error`): those that there are, by their name.
+        """
+        recordings = read_recordings(self.study, sensor_dimensions(self.scene))
+        by_equations = equation_error(self.study, self.scene, recordings)
+        by_simulation = simulation_error(self.study, self.scene, recordings, by_equations)
+        found = {"equation error": by_equations, "simulation error": by_simulation}
+        return {f"{name}, {self.estimate.content['study']}": z for name, z in found.items() if z is not None}
 
 
 def load_forecaster(folder: str | Path, other: Study | None = None) -> Forecaster:
@@ -208,7 +215,7 @@ def compare(
     report: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Several estimates on the same recordings, beside the scene as it was written and least squares of the equation
-    error on what they were identified from.
+    and the simulation error on what they were identified from.
 
     **Arguments:** as for `forecast`; without `study`, the recordings are those of the first estimate's study.
 
@@ -222,12 +229,13 @@ def compare(
     for found in given[1:]:
         check_recordings(other or given[0].study, found.scene)
     candidates: dict[str, tuple[Forecaster, np.ndarray | None]] = {str(f.folder): (f, None) for f in given}
+    studies: set[str] = set()
     for found in given:
         if (z := found.as_written()) is not None:
             candidates.setdefault(f"{found.scene.name} as written", (found, z))
-        baseline = f"least squares, {found.estimate.content['study']}"
-        if baseline not in candidates and (z := found.by_equation_error()) is not None:
-            candidates[baseline] = found, z
+        if (name := found.estimate.content["study"]) not in studies:
+            studies.add(name)
+            candidates |= {baseline: (found, z) for baseline, z in found.baselines().items()}
     runs = {}
     for spec, recording in pairs:
         if report:
