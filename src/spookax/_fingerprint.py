@@ -23,7 +23,7 @@ import numpy as np
 _KNOWN = frozenset(
     ("spookax", "jax", "jaxlib", "equinox", "jaxtyping", "numpy", "builtins", "functools", "operator", "math")
 )
-_VERSIONED = ("jax", "jaxlib", "equinox", "numpy")
+_VERSIONED = ("jax", "jaxlib", "equinox", "lineax", "numpy", "optimistix")
 # settings of JAX that change what is logged or where compiled programs are kept, not what they compute
 _IDLE = ("compilation_cache", "persistent_cache", "log", "traceback", "pprint", "captured_constants", "raise_")
 

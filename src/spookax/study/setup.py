@@ -26,7 +26,6 @@ from .recording import Recording
 _FRICTION_SPEEDS = (0.05, 0.01, 0.002)  # of the stages, in RMS rates of the slowest joint that moves
 _AT_REST = 0.05  # of the fastest joint's RMS rate: below it a joint rests
 _USUAL_RATE = 2.0  # where no joint is read [rad/s or m/s]
-_MULTIPLE = 64  # steps: recordings shorter than a block share programs with others of about their length
 _LEAST_SD = 0.1  # of a sensor's `sd`
 _ROUNDING = 1e-12  # difference of two readings that are equal
 WEIGHTS_SD = 1.0  # prior of a network's weights where the study gives none: about the size of drawn ones
@@ -153,7 +152,6 @@ def set_up(
     grids = [grid_of(r.time, h) for r in recordings]
     longest = max(max(g.steps for g in grids), least)
     # the residual form compiles for whole recordings, and all alike; the simulator form for blocks
-    longest = -(-longest // _MULTIPLE) * _MULTIPLE
     multiple = longest if settings.form == "residual" else min(longest, blocks.BLOCK)
     grids = [g.extended(multiple) for g in grids]
     slots = max(int(g.slot_of.max()) + 1 for g in grids)
