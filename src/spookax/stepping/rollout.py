@@ -18,7 +18,7 @@ from ..math import rotation
 from ..system import Params, State, System
 from .march import March, march
 
-_PIECE = 8  # environments that step together: what they need stays in the caches of a core
+PIECE = 8  # environments that step together: what they need stays in the caches of a core
 
 
 class Trajectory(eqx.Module):
@@ -138,7 +138,7 @@ def rollouts(
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((batch, params))) or jax.default_backend() != "cpu":
         return together(*batch)
     share = -(-size // cores())
-    share = -(-share // _PIECE) * _PIECE if share > _PIECE else share
+    share = -(-share // PIECE) * PIECE if share > PIECE else share
     starts = range(0, size, share)
     last = [(start + jnp.arange(share)) % size for start in starts]  # the last share is filled up from the first
     parts = concurrently([lambda of=of: together(*jax.tree.map(lambda a: jnp.asarray(a)[of], batch)) for of in last])
@@ -161,10 +161,10 @@ def _rollouts(
 
     many = jax.vmap(one)
     size = batch[1].shape[0]
-    if size <= _PIECE or jax.default_backend() != "cpu":
+    if size <= PIECE or jax.default_backend() != "cpu":
         return many(*batch)
-    whole = size // _PIECE * _PIECE
-    pieces = jax.tree.map(lambda a: a[:whole].reshape(whole // _PIECE, _PIECE, *a.shape[1:]), batch)
+    whole = size // PIECE * PIECE
+    pieces = jax.tree.map(lambda a: a[:whole].reshape(whole // PIECE, PIECE, *a.shape[1:]), batch)
     out = jax.lax.map(lambda piece: many(*piece), pieces)
     out = jax.tree.map(lambda a: a.reshape(whole, *a.shape[2:]), out)
     if whole == size:
@@ -204,11 +204,7 @@ def _trajectory(system: System, prepared: Prepared, state: State, marched: March
     v = jnp.concatenate([start.v[None], states.v])
     w = jnp.concatenate([start.w[None], states.w])
     v, w = _means(v), _means(w)
-    n_axes = len(system.axes)
-    if n_axes:
-        position, rate = jax.vmap(functools.partial(_joint_motion, system, prepared))(r, e, v, w, near)
-    else:
-        position = rate = jnp.zeros((r.shape[0], 0), dtype=r.dtype)
+    position, rate = jax.vmap(functools.partial(joint_motion, system, prepared))(r, e, v, w, near)
     return Trajectory(
         time=jnp.concatenate([state.time[None], states.time]),
         r=r,
@@ -231,7 +227,12 @@ def _trajectory(system: System, prepared: Prepared, state: State, marched: March
     )
 
 
-def _joint_motion(system: System, prepared: Prepared, r: Array, e: Array, v: Array, w: Array, near: Array):
+def joint_motion(
+    system: System, prepared: Prepared, r: Array, e: Array, v: Array, w: Array, near: Array
+) -> tuple[Float[Array, " axes"], Float[Array, " axes"]]:
+    """Positions and rates of the axes at a pose and velocities."""
+    if not system.axes:
+        return near, near
     kin = frames.kinematics(system, r, e, prepared.geometry)
     b_A, b_B = axes.rate_rows(system, kin)
     return axes.coordinates(system, kin, near), axes.rates(system, b_A, b_B, jnp.concatenate([v, w], axis=-1))
