@@ -114,8 +114,7 @@ def test_many_move_as_in_rollouts(together, moved, five):
 
 def test_repeated_steps_are_steps(alone):
     alone.reset()
-    for _ in range(7):
-        one_by_one = alone.step([0.2, 0.1])
+    one_by_one = [alone.step([0.2, 0.1]) for _ in range(7)][-1]
     alone.reset()
     at_once = alone.step([0.2, 0.1], repeat=7)
     _close(at_once.position, one_by_one.position)

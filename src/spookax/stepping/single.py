@@ -145,7 +145,7 @@ def _many(one: Callable[..., Any], size: int, own: bool, most: int) -> Callable[
     filled = np.arange(-(-size // piece) * piece) % size
 
     def cut(rows: Array) -> Array:
-        return rows[filled].reshape(-1, piece, rows.shape[-1])
+        return rows[filled].reshape(filled.size // piece, piece, rows.shape[-1])
 
     def run(numbers: Array, carried: Array, count: Array, control: Array) -> tuple[Array, Array]:
         def a_piece(rows: tuple[Array, ...]) -> tuple[Array, Array]:
