@@ -1,6 +1,6 @@
 """`python -m benchmarks [NAME ...]`: each benchmark in a process of its own, so that nothing is compiled before.
 
-Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps; `peers` runs its four
+Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps; `peers` runs its three
 parts in one process; `trust.SET` is one set of `trust`.
 """
 
@@ -17,6 +17,7 @@ import time
 DEFAULT = {
     "simulation": "rollouts, batches, compile times and memory",
     "peers": "the package beside MuJoCo, MJX, Pinocchio, Drake, exudyn, as far as installed (minutes)",
+    "steps": "single steps called from Python, beside MuJoCo's",
     "chain": "long chains and ladders of loops against their size",
     "accuracy": "reference motions: error and cost against the step size, order",
     "gradients": "derivatives of a rollout in both modes, of a closed loop",
@@ -29,7 +30,6 @@ PARTS = {
     "peers.speed": "of `peers`: a step alone and in batches, compile times",
     "peers.gradients": "of `peers`: derivatives of a rollout",
     "peers.accuracy": "of `peers`: energy and gaps of joints",
-    "peers.steps": "of `peers`: single steps called from Python, the worst among them",
 }
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",

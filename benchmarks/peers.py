@@ -1,5 +1,5 @@
 """The package beside MuJoCo, MJX and, on chains, Pinocchio, Drake and exudyn in one run: speed, compile times,
-gradients, accuracy, single steps.
+gradients, accuracy.
 """
 
 import time
@@ -11,7 +11,7 @@ import numpy as np
 
 import spookax as sx
 
-from . import peer, peers_accuracy, peers_gradients, real_time
+from . import peer, peers_accuracy, peers_gradients
 from .measure import Row, Times, beside, compile_now, row, timed
 from .mechanisms import Mechanism, four_bar, furuta, repeated, swinging
 from .peers_engines import ENGINES, engines
@@ -34,7 +34,7 @@ def speed() -> list[Row]:
     return [line for mechanism in mechanisms for line in _speed(mechanism)]
 
 
-PARTS = {"speed": speed, "gradients": peers_gradients.run, "accuracy": peers_accuracy.run, "steps": real_time.run}
+PARTS = {"speed": speed, "gradients": peers_gradients.run, "accuracy": peers_accuracy.run}
 
 
 def absent() -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .scene import SceneError as SceneError
     from .scene import read_scene as read_scene
     from .scene import write_scene as write_scene
+    from .stepping import Simulator as Simulator
     from .stepping import Trajectory as Trajectory
     from .stepping import inverse_dynamics as inverse_dynamics
     from .stepping import rollout as rollout
@@ -46,7 +47,7 @@ _HOMES = {
     ".loading": ("enable_x64", "load"),
     ".report": ("write_report",),
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
-    ".stepping": ("Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
+    ".stepping": ("Simulator", "Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
     ".study.estimate": ("Estimate", "load_estimate"),
     ".study.forecast": ("compare", "forecast"),
     ".study.identify": ("Progress", "identify"),

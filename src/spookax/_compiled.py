@@ -96,9 +96,13 @@ class Compiled(Generic[T]):
     Several threads may call it: what is not compiled yet is compiled by one of them, and the others wait for it.
     """
 
-    def __init__(self, function: Callable[..., T], options: Mapping[str, Any]):
+    def __init__(self, function: Callable[..., T], options: Mapping[str, Any], donated: tuple[int, ...] = ()):
         functools.update_wrapper(self, function)
-        self._function, self._options = function, options
+        self._function, self._options, self._donated = (
+            function,
+            options,
+            donated,
+        )  # arrays in place of which results lie
         self._compiling = threading.Lock()
         self._programs: dict[Any, _Program | None] = {}  # None: by `_jitted`
         _everything.add(self)
@@ -126,6 +130,12 @@ class Compiled(Generic[T]):
         """Compile for arguments of this form, unless that has been done."""
         if self._program(*jax.tree.flatten((args, kwargs))) is None:
             self._jitted(*args, **kwargs)
+
+    def executable(self, *arrays: Any) -> Callable[..., Sequence[jax.Array]]:
+        """The program itself, for arrays like these: it returns the arrays of the result. A call costs nothing else."""
+        self(*arrays)
+        program = self._program(list(arrays), jax.tree.structure((arrays, {})))
+        return (lambda *given: jax.tree.leaves(self(*given))) if program is None else program.run
 
     def forget(self) -> None:
         """Let go of the programs in memory."""
@@ -179,7 +189,7 @@ class Compiled(Generic[T]):
         """What the program depends on; None where that is not known."""
         told = settings()
         try:
-            name = fingerprint(jax.tree.unflatten(form, leaves), self._function, dict(self._options))
+            name = fingerprint(jax.tree.unflatten(form, leaves), self._function, dict(self._options), self._donated)
         except NoFingerprintError:
             return None
         return None if told is None else hashlib.sha256(name + told + surroundings()).digest()
@@ -198,7 +208,7 @@ class Compiled(Generic[T]):
             return out
 
         flat.__name__ = self.__name__  # type: ignore[attr-defined]
-        lowered = jax.jit(flat).lower(*(x for x in leaves if eqx.is_array(x)))
+        lowered = jax.jit(flat, donate_argnums=self._donated).lower(*(x for x in leaves if eqx.is_array(x)))
         if _calls_python(lowered):
             return None
         options = known_options(self._options)

@@ -118,6 +118,8 @@ class _Walk:
             return self._many(what.__name__, x)
         if isinstance(x, Mapping):
             return self._many("mapping", (part for pair in x.items() for part in pair))
+        if isinstance(x, jax.tree_util.PyTreeDef):
+            return self.form(x)
         if what in (set, frozenset):
             return _text("set", sorted(map(self.digest, x)))
         if isinstance(x, types.FunctionType):

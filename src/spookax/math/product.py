@@ -16,6 +16,7 @@ from jax.interpreters import ad, batching, mlir
 
 from .._typing import Array, Float
 
+NAME = "spookax_matmul"  # of the primitive
 _LARGE = 2048  # multiplications of which another way is the faster
 _NARROW = 16  # columns of a long matrix that is one of outer products
 
@@ -58,7 +59,7 @@ def _batch(args: tuple[Array, Array], axes: tuple[int | None, int | None]) -> tu
     return matmul(jnp.moveaxis(a, at, 0), jnp.moveaxis(b, bt, 0)), 0
 
 
-_matmul = Primitive("spookax_matmul")
+_matmul = Primitive(NAME)
 _matmul.def_impl(jax.jit(_multiply))
 _matmul.def_abstract_eval(lambda a, b: a.update(shape=(*a.shape[:-1], b.shape[-1])))
 ad.defbilinear(

@@ -7,6 +7,8 @@ from .rollout import Trajectory as Trajectory
 from .rollout import kick_inputs as kick_inputs
 from .rollout import rollout as rollout
 from .rollout import rollouts as rollouts
+from .simulator import Reading as Reading
+from .simulator import Simulator as Simulator
 from .spook import StepInfo as StepInfo
 from .spook import step as step
 from .start import state_from_joints as state_from_joints

@@ -24,7 +24,7 @@ from ..math import counted
 from ..system import State, System
 from .spook import StepInfo, step
 
-_HALF_KICK_STEPS = 10
+HALF_KICK_STEPS = 10
 
 
 class March(NamedTuple):
@@ -54,7 +54,7 @@ def march(
     `half_kick`: the velocities of `state` are those at t_0, instead of t_0 - h/2. `count`: of the commands that count,
     the first; without derivatives in reverse mode.
     """
-    size, kicks = commands.shape[0], _HALF_KICK_STEPS if half_kick else 0
+    size, kicks = commands.shape[0], HALF_KICK_STEPS if half_kick else 0
 
     def with_kicks(inputs: Array) -> Array:
         return jnp.concatenate([jnp.broadcast_to(inputs[:1], (kicks, *inputs.shape[1:])), inputs])
@@ -65,9 +65,8 @@ def march(
         moves = k >= 0 if half_kick else True
         after, info = step(system, prepared, now, command, impulse, solver=solver, guess=guess, bounce=moves)
         if half_kick:
-            v, w = (v_0 + (v - ahead) / 2 for v_0, v, ahead in zip(*map(_velocities, (state, now, after)), strict=True))
-            kicked = eqx.tree_at(_velocities, now, (v, w))
-            after = jax.tree.map(lambda a, b: jnp.where(moves, a, b), after, kicked)
+            back = kicked(state, now, after)
+            after = jax.tree.map(lambda a, b: jnp.where(moves, a, b), after, back)
         fails = (failed < 0) & (info.result != STEP_RESULTS.successful) & moves
         result = STEP_RESULTS.where(fails, info.result, result)
         return (after, info.levels, result, jnp.where(fails, k, failed)), (after, info)
@@ -82,6 +81,12 @@ def march(
     start = jax.tree.map(lambda a: a[kicks - 1], states) if half_kick else state
     states, info = jax.tree.map(lambda a: a[kicks:], (states, info))
     return March(start, states, info, last, result, failed)  # pyright: ignore[reportArgumentType]
+
+
+def kicked(start: State, now: State, ahead: State) -> State:
+    """The next iterate of the half kick from `start`: `now`, whose step leads to `ahead`, with other velocities."""
+    v, w = (v_0 + (v - v_1) / 2 for v_0, v, v_1 in zip(*map(_velocities, (start, now, ahead)), strict=True))
+    return eqx.tree_at(_velocities, now, (v, w))
 
 
 def _velocities(state: State) -> tuple[Array, Array]:

@@ -22,7 +22,7 @@ from .march import March, march
 
 _FEWEST = 64  # steps that a program is compiled for
 _DOUBLING = 12  # power of two from which on it is compiled for each
-_PIECE = 8  # environments that step together: what they need stays in the caches of a core
+PIECE = 8  # environments that step together: what they need stays in the caches of a core
 
 
 class Trajectory(eqx.Module):
@@ -151,7 +151,7 @@ def rollouts(
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((batch, params))) or jax.default_backend() != "cpu":
         return together(*batch)
     share = -(-size // cores())
-    share = -(-share // _PIECE) * _PIECE if share > _PIECE else share
+    share = -(-share // PIECE) * PIECE if share > PIECE else share
     starts = range(0, size, share)
     last = [(start + jnp.arange(share)) % size for start in starts]  # the last share is filled up from the first
     parts = concurrently([lambda of=of: together(*jax.tree.map(lambda a: jnp.asarray(a)[of], batch)) for of in last])
@@ -174,10 +174,10 @@ def _rollouts(
 
     many = jax.vmap(one)
     size = batch[1].shape[0]
-    if size <= _PIECE or jax.default_backend() != "cpu":
+    if size <= PIECE or jax.default_backend() != "cpu":
         return many(*batch)
-    whole = size // _PIECE * _PIECE
-    pieces = jax.tree.map(lambda a: a[:whole].reshape(whole // _PIECE, _PIECE, *a.shape[1:]), batch)
+    whole = size // PIECE * PIECE
+    pieces = jax.tree.map(lambda a: a[:whole].reshape(whole // PIECE, PIECE, *a.shape[1:]), batch)
     out = jax.lax.map(lambda piece: many(*piece), pieces)
     out = jax.tree.map(lambda a: a.reshape(whole, *a.shape[2:]), out)
     if whole == size:
@@ -273,11 +273,7 @@ def _joint_motions(
     system: System, prepared: Prepared, motion: tuple[Array, ...], count: Array | None
 ) -> tuple[Array, Array]:
     """Positions and rates of the axes at all times, or at the first `count` + 1."""
-    size = motion[0].shape[0]
-    if not system.axes:
-        none = jnp.zeros((size, 0), dtype=motion[0].dtype)
-        return none, none
-    each = jax.vmap(functools.partial(_joint_motion, system, prepared))
+    each, size = jax.vmap(functools.partial(joint_motion, system, prepared)), motion[0].shape[0]
     if count is None:
         return each(*motion)
     pieces = -(-size // _FEWEST)
@@ -288,7 +284,12 @@ def _joint_motions(
     return position, rate
 
 
-def _joint_motion(system: System, prepared: Prepared, r: Array, e: Array, v: Array, w: Array, near: Array):
+def joint_motion(
+    system: System, prepared: Prepared, r: Array, e: Array, v: Array, w: Array, near: Array
+) -> tuple[Float[Array, " axes"], Float[Array, " axes"]]:
+    """Positions and rates of the axes at a pose and velocities."""
+    if not system.axes:
+        return near, near
     kin = frames.kinematics(system, r, e, prepared.geometry)
     b_A, b_B = axes.rate_rows(system, kin)
     return axes.coordinates(system, kin, near), axes.rates(system, b_A, b_B, jnp.concatenate([v, w], axis=-1))

@@ -128,10 +128,12 @@ def _free_directions(model: Multibody, z: np.ndarray, x0: Any) -> Float[np.ndarr
 def _filled(setup: Setup) -> Samples:
     """The samples of all recordings, each with steps without readings up to the longest."""
     longest = max(grid.steps for grid in setup.grids)
-    return _stacked([
-        jax.tree.map(lambda a: np.concatenate([a, np.zeros((longest - len(a), *np.shape(a)[1:]))]), samples)
-        for samples in setup.problem.samples
-    ])
+    return _stacked(
+        [
+            jax.tree.map(lambda a: np.concatenate([a, np.zeros((longest - len(a), *np.shape(a)[1:]))]), samples)
+            for samples in setup.problem.samples
+        ]
+    )
 
 
 def _stacked(parts: Sequence[Any]) -> Any:
