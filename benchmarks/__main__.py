@@ -29,6 +29,10 @@ PARTS = {
     "peers.gradients": "of `peers`: derivatives of a rollout",
     "peers.accuracy": "of `peers`: energy and gaps of joints",
     "peers.steps": "of `peers`: single steps called from Python, the worst among them",
+    "dependencies.assembly": "of `dependencies`: closing loops",
+    "dependencies.boxes": "of `dependencies`: batches of box problems",
+    "dependencies.solves": "of `dependencies`: small linear systems",
+    "dependencies.baseline": "of `dependencies`: the demo by least squares of the simulation error",
 }
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
@@ -36,6 +40,7 @@ SWEEPS = {
     "sensitivity.compliance": "estimates against the compliance of the joints (minutes)",
 }
 LONG = {
+    "dependencies": "libraries beside our own code: loops, box problems, linear systems, a baseline (minutes)",
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",

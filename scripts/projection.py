@@ -1,5 +1,7 @@
 """A scene as SVG: the parts that the viewer draws, seen without perspective, the farther faces first."""
 
+import itertools
+
 import numpy as np
 
 from spookax.scene import Scene
@@ -77,8 +79,8 @@ def _box(size: np.ndarray) -> list[Quad]:
         grids = [np.linspace(-0.5, 0.5, PIECES + 1 if k == cut else 2) for k in others]
         for side in (-1.0, 1.0):
             normal = side * np.eye(3)[axis]
-            for a0, a1 in zip(grids[0], grids[0][1:], strict=False):
-                for b0, b1 in zip(grids[1], grids[1][1:], strict=False):
+            for a0, a1 in itertools.pairwise(grids[0]):
+                for b0, b1 in itertools.pairwise(grids[1]):
                     corners = np.full((4, 3), side / 2)
                     corners[:, others] = [(a0, b0), (a1, b0), (a1, b1), (a0, b1)]
                     found.append((corners * size, normal))
@@ -91,8 +93,8 @@ def _cylinder(radius: float, height: float) -> list[Quad]:
     ring = np.stack([np.cos(turn), np.zeros_like(turn), np.sin(turn)], axis=1)
     along = np.linspace(-height / 2, height / 2, PIECES + 1 if height > 2 * radius else 2)[:, None] * [0.0, 1.0, 0.0]
     found = [(radius * ring[:-1] + side * height / 2 * np.eye(3)[1], side * np.eye(3)[1]) for side in (-1.0, 1.0)]
-    for a, b in zip(along, along[1:], strict=False):
-        for p, q in zip(ring, ring[1:], strict=False):
+    for a, b in itertools.pairwise(along):
+        for p, q in itertools.pairwise(ring):
             normal = (p + q) / np.linalg.norm(p + q)
             found.append((np.stack([radius * p + a, radius * q + a, radius * q + b, radius * p + b]), normal))
     return found
@@ -106,8 +108,8 @@ def _sphere(radius: float) -> list[Quad]:
         return np.array([flat * np.cos(longitude), np.sin(latitude), flat * np.sin(longitude)])
 
     found = []
-    for u, v in zip(high, high[1:], strict=False):
-        for s, t in zip(turn, turn[1:], strict=False):
+    for u, v in itertools.pairwise(high):
+        for s, t in itertools.pairwise(turn):
             corners = np.stack([at(u, s), at(u, t), at(v, t), at(v, s)])
             normal = corners.mean(axis=0)
             found.append((radius * corners, normal / np.linalg.norm(normal)))

@@ -46,7 +46,9 @@ def test_make_and_benchmarks_know_what_pages_ask_of_them():
                 for target in command[1:]:
                     assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{block.place}: {line}"
             elif command[:3] == ["python", "-m", "benchmarks"]:
-                assert {n for n in command[3:] if not n.startswith("-")} <= {*ALL, "sensitivity"}, f"{block.place}: {line}"
+                assert {n for n in command[3:] if not n.startswith("-")} <= {*ALL, "sensitivity"}, (
+                    f"{block.place}: {line}"
+                )
             else:
                 continue
             lines += 1
