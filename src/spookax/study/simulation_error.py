@@ -93,7 +93,7 @@ def _errors(unknown: _Unknowns, data: _Data) -> Float[Array, " readings"]:
 
     def one(own: Array, d: Array, x0: Any, free: AnyArray, samples: Samples) -> Array:
         p = model.prepare(jnp.concatenate([z, own]))
-        x = model.start(model.retract(x0, free @ d), p)
+        x = model.start(model.retract(x0, jnp.asarray(free) @ d), p)
 
         def advance(carry: tuple[Any, Array], at: Samples) -> tuple[tuple[Any, Array], Array]:
             x, hint = carry
