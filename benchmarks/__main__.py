@@ -30,6 +30,10 @@ PARTS = {
     "peers.speed": "of `peers`: a step alone and in batches, compile times",
     "peers.gradients": "of `peers`: derivatives of a rollout",
     "peers.accuracy": "of `peers`: energy and gaps of joints",
+    "dependencies.assembly": "of `dependencies`: closing loops",
+    "dependencies.boxes": "of `dependencies`: batches of box problems",
+    "dependencies.solves": "of `dependencies`: small linear systems",
+    "dependencies.baseline": "of `dependencies`: the demo by least squares of the simulation error",
 }
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
@@ -39,6 +43,7 @@ SWEEPS = {
 LONG = {
     "start": "whole processes from the shell, with programs that were kept and without (minutes)",
     "interrupt": "Ctrl-C at 20 moments of `identify` and of `simulate`, first and later runs (minutes)",
+    "dependencies": "libraries beside our own code: loops, box problems, linear systems, a baseline (minutes)",
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",

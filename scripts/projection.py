@@ -1,5 +1,7 @@
 """A scene as SVG: the parts that the viewer draws, seen without perspective, the farther faces first."""
 
+import itertools
+
 import numpy as np
 
 from spookax.scene import Scene
@@ -78,8 +80,8 @@ def _box(size: np.ndarray) -> list[Quad]:
         grids = [np.linspace(-0.5, 0.5, PIECES + 1 if k == cut else 2) for k in others]
         for side in (-1.0, 1.0):
             normal = side * np.eye(3)[axis]
-            for a0, a1 in zip(grids[0], grids[0][1:], strict=False):
-                for b0, b1 in zip(grids[1], grids[1][1:], strict=False):
+            for a0, a1 in itertools.pairwise(grids[0]):
+                for b0, b1 in itertools.pairwise(grids[1]):
                     corners = np.full((4, 3), side / 2)
                     corners[:, others] = [(a0, b0), (a1, b0), (a1, b1), (a0, b1)]
                     found.append((corners * size, normal))

@@ -5,8 +5,8 @@ A geared motor turns an arm with a weight in the vertical plane; the arm hangs a
     J q'' = K u - d q' - D |q'| q' - m g l sin q + f,    f = -F sign(q') in motion, any |f| <= F at rest
 
 J has the rotor's inertia through the gear in it and d the back-EMF. The motion is integrated by the classical
-Runge-Kutta method at `STEP`; a rate that changes sign becomes exactly zero, and the arm stays while the other torques are
-within F. The encoder is read a little late in its turn (`OFFSET`), with noise, in whole counts; the log has degrees and
+Runge-Kutta method at `STEP`; a rate that changes sign becomes exactly zero, and the arm stays while the other torques
+are within F. The encoder's zero is off (`OFFSET`), it is read with noise and in whole counts; the log has degrees and
 milliseconds, as logs do. What the scene of the tutorial does not know are `K`, `d`, `F`, `ROTOR` and `OFFSET`; `D` is a
 little air drag that the tutorial's model does not have.
 """
@@ -47,10 +47,9 @@ def acceleration(q: float, v: float, u: float, way: float) -> float:
 
 def advance(q: float, v: float, u: float) -> tuple[float, float]:
     """Angle and rate a `STEP` later."""
-    if v == 0.0:
-        push = K * u - MASS * 9.81 * COM * math.sin(q)
-        if abs(push) <= F:
-            return q, 0.0
+    push = K * u - MASS * 9.81 * COM * math.sin(q)
+    if v == 0.0 and abs(push) <= F:
+        return q, 0.0
     way = math.copysign(1.0, v if v != 0.0 else push)
     h = STEP
     a1 = acceleration(q, v, u, way)

@@ -1,8 +1,8 @@
 """Fenced blocks of the Markdown pages, and how they are run: each page in order, in a folder of its own.
 
-`demo`, `scenes`, `studies` and `tests` of the repository stand in that folder. A `python` block is executed with the names of
-those before it, a `console` block line by line, and what it quotes of the output must come, numbers to their last digit.
-A comment just before a block says what else is to happen:
+`demo`, `scenes`, `studies` and `tests` of the repository stand in that folder. A `python` block is executed with the
+names of those before it, a `console` block line by line, and what it quotes of the output must come, numbers to their
+last digit. A comment just before a block says what else is to happen:
 
     <!-- block: write FILE -->     the block becomes this file
     <!-- block: merge FILE -->     its top keys take the place of those of this YAML file
@@ -163,7 +163,7 @@ def compare(output: str, quoted: list[str], place: str) -> None:
 
 
 def same(line: str, wanted: str) -> bool:
-    """Whether a line says what is quoted: words as they are, whole numbers too, others within one of their last digit."""
+    """Whether a line says what is quoted: words and whole numbers as they are, others but for one of the last digit."""
     (here, found), (there, told) = (
         ([" ".join(part.split()) for part in _NUMBER.split(text)], _NUMBER.findall(text)) for text in (line, wanted)
     )

@@ -1,4 +1,4 @@
-"""Least squares of the simulation error beside linear algebra: a pushed cart is linear in 1 / mass and its first state."""
+"""Least squares of the simulation error beside linear algebra: a pushed cart is linear in 1 / mass and its start."""
 
 from pathlib import Path
 

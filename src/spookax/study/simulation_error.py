@@ -1,8 +1,8 @@
 """Least squares of the simulation error: the baseline that knows no process noise.
 
-Each recording is simulated with its inputs alone, from an initial state of its own (single shooting), and the parameters
-and initial states are those with which the simulations meet the readings best: Levenberg and Marquardt's method, with
-derivatives carried forwards through the whole simulation. What the model lacks, it has to explain by parameters, and a
+Each recording is simulated with its inputs alone, from an initial state of its own (single shooting). Parameters and
+initial states are those with which the simulations meet the readings best, by Levenberg and Marquardt's method with
+derivatives carried forwards through the whole simulation. What the model lacks it has to explain by parameters, and a
 motion that is unstable or chaotic gives it many minima; on short records of a good model it is what an estimator that
 knows noise should come to.
 
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._compiled import compiled
-from .._typing import Array, Float
+from .._typing import AnyArray, Array, Float
 from ..models import Multibody
 from ..protocol import Noise, Samples
 from ..scene import Scene
@@ -38,12 +38,12 @@ class _Data(NamedTuple):
     noise: Noise
     samples: Samples
     x0: Any
-    free: Float[Array, "recordings n f"]  # directions that the joints leave to the initial state
-    prior: Float[Array, " p"]
-    weight: Float[Array, " p"]
-    lower: Float[Array, " p"]
-    upper: Float[Array, " p"]
-    own_weight: Float[Array, " own"]
+    free: Float[AnyArray, "recordings n f"]  # directions that the joints leave to the initial state
+    prior: Float[AnyArray, " p"]
+    weight: Float[AnyArray, " p"]
+    lower: Float[AnyArray, " p"]
+    upper: Float[AnyArray, " p"]
+    own_weight: Float[AnyArray, " own"]
 
 
 class _Unknowns(NamedTuple):
@@ -91,9 +91,9 @@ def _errors(unknown: _Unknowns, data: _Data) -> Float[Array, " readings"]:
     z = jnp.clip(unknown.z, data.lower, data.upper)
     model = data.model
 
-    def one(own: Array, d: Array, x0: Any, free: Array, samples: Samples) -> Array:
+    def one(own: Array, d: Array, x0: Any, free: AnyArray, samples: Samples) -> Array:
         p = model.prepare(jnp.concatenate([z, own]))
-        x = model.start(model.retract(x0, free @ d), p)
+        x = model.start(model.retract(x0, jnp.asarray(free) @ d), p)
 
         def advance(carry: tuple[Any, Array], at: Samples) -> tuple[tuple[Any, Array], Array]:
             x, hint = carry
