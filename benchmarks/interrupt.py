@@ -1,4 +1,7 @@
-"""Ctrl-C at random moments of `identify` and `simulate`: exit status, what stands on stderr, what is left."""
+"""Ctrl-C at random moments of `identify` and `simulate`: exit status, what stands on stderr, what is left.
+
+Status 0 means that all had been written when the signal came, and nothing was left to end.
+"""
 
 import os
 import signal
@@ -78,14 +81,14 @@ def _interrupted(command: tuple[str, ...], moment: float, cache: Path) -> dict[s
         except subprocess.TimeoutExpired:
             process.kill()
             _, said = process.communicate()
-        lines = said.strip().splitlines() or [""]
+        words = [line for line in said.splitlines() if line.startswith("interrupted")] or said.splitlines() or [""]
         left = sorted(file.name for file in out.iterdir())
         return {
             "moment [s]": round(moment, 2),
             "status": process.returncode if not over else f"{process.returncode} (over)",
             "ends in [s]": 0.0 if over else round(time.perf_counter() - pressed, 2),
-            "traceback": any(word in said for word in ("Traceback", "Error", "Fatal", "terminate")),
-            "last word": lines[-1][:60],
+            "traceback": "yes" if any(word in said for word in ("Traceback", "Error", "Fatal", "terminate")) else "no",
+            "last word": words[-1].partition(". ")[0],
             "left": ", ".join(left) or "nothing",
             "resumed": _resumed(command, out, cache) if left and not over and command[0] == "identify" else "",
         }

@@ -85,6 +85,66 @@ def test_nothing_changes_outside_the_main_thread():
     assert handlers[1:] == [signal.default_int_handler]
 
 
+def from_outside(number: int = signal.SIGINT):
+    """As the system delivers a signal: the main thread hears it."""
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def test_what_runs_beside_the_main_thread_hands_on_what_comes_of_it():
+    with stoppable() as stop:
+        assert stop.run(lambda: (threading.current_thread() is threading.main_thread(), 3)) == (False, 3)
+    with stoppable() as stop, pytest.raises(SystemExit) as raised:
+        stop.run(lambda: sys.exit(2))
+    assert raised.value.code == 2
+
+
+@pytest.mark.parametrize("number", list(USUAL))
+def test_beside_it_the_first_signal_ends_the_waiting_where_nothing_is_kept(number):
+    go_on = threading.Event()
+
+    def task() -> None:
+        from_outside(number)
+        go_on.wait(60)
+
+    start = time.monotonic()
+    with stoppable() as stop:
+        with pytest.raises(KeyboardInterrupt):
+            stop.run(task)
+        assert (stop.at_once, stop.exit_status) == (True, STATUS[number])
+    assert time.monotonic() - start < 30
+    go_on.set()
+
+
+def test_beside_it_the_first_signal_waits_for_what_is_kept(capsys):
+    def task() -> str:
+        with stoppable() as mine, mine.waiting("writing"):
+            from_outside()
+            while not mine.asked:
+                time.sleep(0.01)
+            return "written"
+
+    with stoppable() as stop:
+        assert stop.run(task) == "written"
+        from_outside()  # all is done: it comes too late
+        assert (stop.asked, stop.at_once, stop.after) == (True, False, "")
+    assert capsys.readouterr().err == "stopping after writing; press Ctrl-C again to stop at once\n"
+
+
+def test_beside_it_the_second_signal_does_not_wait():
+    def task() -> None:
+        with stoppable() as mine, mine.waiting("writing"):
+            for _ in range(2):
+                from_outside()
+                while not mine.asked:
+                    time.sleep(0.01)
+            go_on.wait(60)
+
+    go_on = threading.Event()
+    with stoppable() as stop, pytest.raises(KeyboardInterrupt):
+        stop.run(task)
+    go_on.set()
+
+
 def test_ctrl_c_does_not_wait_for_what_other_threads_do():
     began, go_on = threading.Event(), threading.Event()
 

@@ -29,6 +29,11 @@ TURNING = SLIDER.replace("prismatic", "hinge")
 FAST = "t [s],u [V],x [rad]\n" + "".join(f"{0.01 * k:g},1,{1.2 * k % 6.283185:g}\n" for k in range(20))
 DOUBTFUL = {
     "long step": ({"slider_yaml": SLIDER.replace("step: 0.01", "step: 10")}, "slider.yaml:3: step", "write 0.01."),
+    "degrees for a limit": (
+        {"slider_yaml": TURNING.replace("axis: [1, 0, 0]", "axis: [1, 0, 0], limits: {lower: -90}")}
+        | {"run_csv": RUN.replace("mm", "mrad")},
+        *("slider.yaml:7: joints.rail.limits.lower", "-90 rad are 14.3 turns. If degrees are meant, write -1.5708."),
+    ),
     "long step of the study": ({"study_yaml": STUDY + "  step: 5\n"}, "study.yaml:9: estimator.step", "write 0.005."),
     "long step, in which it turns far": (
         {"slider_yaml": TURNING.replace("step: 0.01", "step: 0.2"), "run_csv": FAST},
@@ -181,7 +186,6 @@ RECORDINGS = {
     ),
     "semicolons": (RUN.replace(",", ";").replace(".", ","), ":1: the cells are separated by semicolons"),
     "decimal commas": (RUN.replace(".", ","), ":3: has 5 cells where the header has 3"),
-    "a study": (STUDY, ": this is a study, not a recording"),
 }
 
 

@@ -145,7 +145,10 @@ def test_resume_goes_on_from_the_folder(fake: Fake, tmp_path: Path):
 def test_bad_input_is_found_before_anything_is_computed(fake: Fake, tmp_path: Path):
     calls = fake()
     (tmp_path / "file").touch()
-    assert str(tmp_path / "file") in refused("identify", tmp_path / "study.yaml", "--out", tmp_path / "file")
+    said = refused("identify", tmp_path / "study.yaml", "--out", tmp_path / "file")
+    assert said.endswith(
+        f"{tmp_path / 'file'}: File exists. A file stands where a folder is wanted: choose another name.\n"
+    )
     assert "no such file" in refused("identify", tmp_path / "studi.yaml", "--out", tmp_path / "out")
     write(tmp_path, run_csv="t [s],u [V]\n0,1\n")
     assert "no column 'x'" in refused("identify", tmp_path / "study.yaml", "--out", tmp_path / "out")

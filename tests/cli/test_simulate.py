@@ -81,6 +81,23 @@ def test_without_a_file_the_ends_are_printed(slider: Path):
     assert line.split()[-3:] == ["0", "1.5", "1.5"]
 
 
+def test_the_pace_of_a_simulation_is_told_and_doubted(tmp_path: Path):
+    """Stamps in milliseconds that are declared as seconds, and a hinge that turns 1.5 rad in a step."""
+    text = SLIDER.replace("prismatic", "hinge").replace("com: [0.1, 0, 0]", "com: [0, 0, 0]")
+    folder = write(
+        tmp_path, slider_yaml=text + "initial:\n  rail: {rate: 150}\n", u_csv="t [s],u [1]\n0,0\n5,0\n10,0\n"
+    )
+    scene, inputs = folder / "slider.yaml", folder / "u.csv"
+    result = run("simulate", scene, "--input", inputs, "--motor", "drive=u", "--time", 0.02)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0] == (
+        "slider: 0.02 s, 2 steps of 0.01 s, 1.5 rad in one at the fastest, 150 rad/s of rail"
+    )
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"warning: {inputs}: there are 500 steps of 0.01 s from one sample to the next, 5 s.")
+    assert second.startswith(f"warning: {scene}: a joint turns 1.5 rad in a step of 0.01 s.")
+
+
 def test_means_over_steps_keep_the_area(rng: np.random.Generator):
     time = np.cumsum(rng.uniform(0.001, 0.03, 50)) - 0.001
     time -= time[0]

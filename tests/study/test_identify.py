@@ -482,8 +482,9 @@ def test_joint_objective_moves_by_the_slope_of_its_density(tmp_path, whole):
 
 
 @pytest.mark.usefixtures("usual_handlers")
-def test_a_second_ctrl_c_ends_it_at_once(tmp_path, whole):
-    lines = []
+def test_a_second_ctrl_c_ends_it_at_once_and_the_iterate_is_kept(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr(solve, "_KEEP_EVERY", 0.0)
+    path, kept, lines = one_swing(tmp_path), tmp_path / "kept", []
 
     def report(line: sx.Progress) -> None:
         lines.append(line)
@@ -492,9 +493,16 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path, whole):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        sx.identify(one_swing(tmp_path), report=report)
+        sx.identify(path, report=report, keep=kept)
     assert [line.iteration for line in lines] == [0, 1, 2]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert [file.name for file in kept.iterdir()] == ["unfinished.npz"]
+    again: list[sx.Progress] = []
+    resumed = sx.identify(path, report=again.append, resume=kept)
+    assert resumed.status == "converged"
+    np.testing.assert_allclose(again[0].cost, lines[2].cost, rtol=1e-6)  # goes on where it was
+    resumed.save(kept)
+    assert not (kept / "unfinished.npz").exists()
 
 
 @pytest.mark.usefixtures("usual_handlers")

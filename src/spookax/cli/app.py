@@ -104,13 +104,14 @@ def simulate(
         with signs(f"reading {scene}") as told, stoppable() as stop:
             from ..scene import read_scene
             from ..scene.located import load_located
-            from ..study.doubts import far_in_a_step, step_doubts
+            from ..study.doubts import angle_doubts, far_in_a_step, step_doubts
             from .inputs import read_inputs
 
             path = scene_file(scene)
             read = read_scene(path)
             inputs = read_inputs(read, motor or [], input, time)
-            warn([*step_doubts(read.step, load_located(path)), *inputs.doubts])
+            located = load_located(path)
+            warn([*step_doubts(read.step, located), *angle_doubts(read, located), *inputs.doubts])
 
             told.phase("starting JAX")
             from .._compiled import on_device

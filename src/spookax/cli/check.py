@@ -8,7 +8,7 @@ from ..scene.located import load_located
 from ..scene.read import is_study
 from ..study.bodies import idle_doubts, in_the_way
 from ..study.check import check_against_scene, sensor_dimensions
-from ..study.doubts import fastest_turn, recording_doubts, step_doubts
+from ..study.doubts import angle_doubts, fastest_turn, recording_doubts, step_doubts
 from ..study.read import read_study
 from ..study.recording import Recording, read_recordings
 
@@ -34,7 +34,7 @@ def check_file(path: Path) -> Checked:
     summary = f"{path}: scene '{scene.name}', {_contents(scene)}, step {scene.step:g} s"
     adrift = _connected(scene)[1]
     lines = [f"no joint holds to the world: {', '.join(adrift)}"] if adrift else []
-    return Checked(summary, lines, list(step_doubts(scene.step, located)))
+    return Checked(summary, lines, [*step_doubts(scene.step, located), *angle_doubts(scene, located)])
 
 
 def _check_scene(path: Path) -> Scene:
@@ -110,15 +110,16 @@ def check_study(path: Path) -> Checked:
     if refused:
         raise FileError(problem for error in refused for problem in error.problems)
     assert scene is not None
+    of_scene = load_located(study.scene_path)
     step, located, where = study.estimator.step, study.located, ("estimator", "step")
     if step is None:
-        step, located, where = scene.step, load_located(study.scene_path), ("step",)
+        step, located, where = scene.step, of_scene, ("step",)
     # what turns far in too long a step has no cause of its own
     doubts = list(step_doubts(step, located, where)) or [
         *recording_doubts(study, scene, step, recordings),
         *recording_doubts(study, scene, step, held_back, "validate"),
     ]
-    doubts += idle_doubts(study, scene)
+    doubts += [*angle_doubts(scene, of_scene), *idle_doubts(study, scene)]
     samples = sum(recording.time.size for recording in recordings)
     runs, unknown = _count(len(recordings), "recording"), _count(len(study.parameters), "unknown parameter")
     summary = f"{path}: study of scene '{scene.name}', {unknown}, {runs} with {samples} samples"

@@ -41,7 +41,10 @@ def refusals() -> Iterator[None]:
         raise typer.Exit(NOBODY_READS) from None
     except OSError as failed:
         where = f"{failed.filename}: " if failed.filename else ""
-        typer.echo(f"{where}{failed.strerror or failed}. Check the name, the folder and your rights.", err=True)
+        cure = "Check the name, the folder and your rights."
+        if isinstance(failed, FileExistsError | NotADirectoryError):
+            cure = "A file stands where a folder is wanted: choose another name."
+        typer.echo(f"{where}{failed.strerror or failed}. {cure}", err=True)
         raise typer.Exit(BAD_INPUT) from None
     except _file_error() as refused:
         typer.echo(str(refused), err=True)

@@ -1,10 +1,12 @@
 """What can be computed with, but looks like a slip of units: seconds where milliseconds were meant, and the reverse."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from spookax.scene.explain import Finding
+from spookax.scene.explain import Finding, Loc
+from spookax.scene.kinds import free_axes
 from spookax.scene.located import FileProblem, Located
 from spookax.scene.model import Scene
 from spookax.scene.parts import JointPosition, JointRate
@@ -13,6 +15,7 @@ from spookax.study.recording import Recording
 from spookax.study.windows import RecordingList
 
 _LONG_STEP = 0.1  # [s]
+_TURNS = 3  # of a joint: more are degrees as a rule
 _FAR = 1.0  # turned in a step [rad]
 _MANY = 100  # steps from one sample to the next
 _FEW = 0.01  # of the samples, which may be outliers
@@ -23,6 +26,23 @@ def step_doubts(step: float, located: Located, path: tuple[str, ...] = ("step",)
     if step > _LONG_STEP:
         message = f"a step of {step:g} s is long for a mechanism"
         yield located.problem(Finding(path, step, message, f"It is in seconds; for milliseconds write {step / 1e3:g}."))
+
+
+def angle_doubts(scene: Scene, located: Located) -> Iterator[FileProblem]:
+    """Limits and starts of many turns, which are degrees as a rule."""
+    given: list[tuple[Loc, float | None]] = []
+    for path, name, axis in free_axes({n: joint.kind for n, joint in scene.joints.items()}):
+        if axis.rotational:
+            limits = scene.joints[name].along(axis.name).limits
+            here: Loc = ("joints", name, *(("axes", axis.name) if "." in path else ()), "limits")
+            given += [((*here, "lower"), limits.lower), ((*here, "upper"), limits.upper)]
+            if path in scene.initial:
+                given.append((("initial", path, "position"), scene.initial[path].position))
+    for loc, angle in given:
+        if angle is not None and abs(angle) > _TURNS * 2 * math.pi:
+            message = f"{angle:g} rad are {abs(angle) / (2 * math.pi):.3g} turns"
+            cure = f"If degrees are meant, write {math.radians(angle):.6g}."
+            yield located.problem(Finding(loc, angle, message, cure))
 
 
 def recording_doubts(

@@ -309,6 +309,8 @@ class Solver:
         self._keep_iterate()
         if self.report:
             self.report(progress)
+        if self.stop.asked:
+            self._keep_iterate()
         self.stop.check()
 
     def _keep_iterate(self) -> None:
