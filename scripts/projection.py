@@ -5,10 +5,9 @@ import itertools
 import numpy as np
 
 from spookax.scene import Scene
+from spookax.scene.shapes import matrices
 from spookax.viewer import BodyPoses
 from spookax.viewer.drawing import WORLD, Part, parts_of
-from spookax.scene.shapes import matrices
-import itertools
 
 SIDES = 28  # of what is round
 PIECES = 12  # that a part is cut into along its length, so that parts which cross are sorted well

@@ -17,13 +17,17 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 import jax
 import numpy as np
-from jax._src.config import trace_context
 from jax.core import Tracer
 from jax.experimental import serialize_executable
 
 from ._fingerprint import NoFingerprintError, fingerprint, kind, settings, surroundings
 from ._progress import compiling
 from ._store import store
+
+try:
+    from jax._src.config import trace_context  # JAX's settings as this thread sees them: not public
+except ImportError:
+    trace_context = settings
 
 T = TypeVar("T")
 
