@@ -17,7 +17,7 @@ import jax
 
 import spookax as sx
 from spookax.cli.estimates import estimated_motion
-from spookax.cli.progress import shown
+from spookax.cli.signs import by_iteration, signs
 from spookax.study.check import sensor_dimensions
 from spookax.study.predict import predict_open_loop
 from spookax.study.recording import read_recording
@@ -111,10 +111,10 @@ def main() -> int:
     sx.enable_x64()
     study = sx.load_study(DEMO / "furuta_study.yaml")
     truth = json.loads((DEMO / "truth.json").read_text(encoding="utf-8"))["parameters"]
-    print("Identifying demo/furuta_study.yaml; most of the time is compiling.", flush=True)
-    with compile_times() as spans, shown(quiet=False) as report:
+    print("Identifying demo/furuta_study.yaml; the first time most of it is compiling.", flush=True)
+    with compile_times() as spans, signs("planning the first trajectories") as told:
         started = time.time()
-        estimate = sx.identify(study, report=report)
+        estimate = sx.identify(study, report=by_iteration(told))
         total = time.time() - started
     content = estimate.to_json()
     print(f"{estimate.status} after {content['convergence'][-1]['iteration']} iterations. {estimate.message}\n")
