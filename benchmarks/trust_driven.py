@@ -18,6 +18,8 @@ from .servo_friction import GAINS, LAWS, law_of, left_out
 
 GRAVITY, LINK = 9.81, 0.2  # of the DFKI double pendulum: the first link's length [m]
 CUT = 8.0  # Hz, of the filter without phase
+AT_REST = 0.05  # rad/s, of filtered rates: below it a joint may stick
+MOVING = 0.1  # rad/s: above it it does not
 FITTED = ("sines_both_b", "elbow_fast", "shoulder_slow_stickslip", "swingup_1")
 LEFT_OUT = ("sines_both_c", "shoulder_small_elbow_stuck")
 LAW = "Stribeck, bearing"
@@ -119,25 +121,50 @@ def numbers_of(scene: sx.Scene) -> np.ndarray:
     return np.array([whole, m2 * LINK * c2, second, second + rotors[1], weight, *dry], dtype=float)
 
 
+def missed(motion: Motion, numbers: np.ndarray, at_rest: float = 0.0) -> np.ndarray:
+    """Torque less that by inverse dynamics (samples, 2). Below the rate `at_rest` dry friction is what it has to be, up
+    to its level; else it has the sign of the rate, which of a joint that sticks is the sign of the noise.
+    """
+    Y = regressors(motion)
+    moving = motion.torque - Y[..., :-2] @ numbers[:-2]
+    level = np.abs(numbers[-2:])
+    sticks = np.abs(motion.v) < at_rest
+    return np.where(sticks, moving - np.clip(moving, -level, level), motion.torque - Y @ numbers)
+
+
 def double(data: Path, estimate: sx.Estimate) -> list[Row]:
-    """Error of the torque in the recordings that were left out, beside least squares on those that were fitted."""
+    """Error of the torque in the recordings that were left out, beside least squares on those that were fitted: with
+    the sign of a noisy rate as the direction of friction, with friction as a set where a joint is at rest, and only
+    where both joints move.
+    """
     folder = data / "dfki_double_pendulum"
     fitted, other = ([moved(folder / f"{name}.csv") for name in names] for names in (FITTED, LEFT_OUT))
     Y, y = (np.concatenate(part) for part in ([regressors(m) for m in fitted], [m.torque for m in fitted]))
     least, *_ = np.linalg.lstsq(Y.reshape(-1, Y.shape[-1]), y.ravel(), rcond=None)
     assert estimate.scene is not None, estimate.message
-    rows, errors = [], {}
-    for name, numbers in (("least squares by equation error", least), ("identified", numbers_of(estimate.scene))):
-        missed = np.concatenate([m.torque - regressors(m) @ numbers for m in other])
-        errors[name] = float(np.sqrt(np.mean(missed**2)))
-    signal = float(np.sqrt(np.mean(np.concatenate([m.torque for m in other]) ** 2)))
-    limit = errors["least squares by equation error"]
-    rows.append(row("dfki_double", "torque left out, least squares by equation error", limit, "N m"))
-    rows.append(
-        row("dfki_double", "torque left out, identified", errors["identified"], "N m", over=limit, to="least squares")
-    )
-    rows.append(row("dfki_double", "torque left out, its RMS", signal, "N m"))
+    found = numbers_of(estimate.scene)
+    rows = []
+    moving = [np.all(np.abs(m.v) > MOVING, axis=1) for m in other]
+    everywhere = [np.full(len(m.v), True) for m in other]
+    for case, at_rest, where in (
+        ("torque left out", 0.0, everywhere),
+        ("torque left out, friction a set at rest", AT_REST, everywhere),
+        ("torque left out, where both joints move", 0.0, moving),
+    ):
+        limit, error = (
+            _rms([missed(m, numbers, at_rest)[there] for m, there in zip(other, where, strict=True)])
+            for numbers in (least, found)
+        )
+        rows.append(row("dfki_double", f"{case}, least squares by equation error", limit, "N m"))
+        rows.append(row("dfki_double", f"{case}, identified", error, "N m", over=limit, to="least squares"))
+    rows.append(row("dfki_double", "torque left out, its RMS", _rms([m.torque for m in other]), "N m"))
+    ratio = float(np.mean(found[:5] / least[:5]))
+    rows.append(row("dfki_double", "inertial numbers over those of least squares, mean", ratio, ""))
     return rows
+
+
+def _rms(parts: list[np.ndarray]) -> float:
+    return float(np.sqrt(np.mean(np.concatenate(parts) ** 2)))
 
 
 def servo() -> list[Row]:

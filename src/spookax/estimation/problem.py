@@ -34,10 +34,20 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One stage of the continuation: the model (friction speed) and the noise scale to use."""
+    """One stage of the continuation: the model (friction speed) and the noise scale to use.
+
+    `smoother`: the same model with wider friction speeds, the next one first. Where a step that was linearised with the
+    stage's own fails, it is linearised with theirs.
+    """
 
     model: AbstractModel
     noise: Noise
+    smoother: tuple[AbstractModel, ...] = ()
+
+    @property
+    def models(self) -> tuple[AbstractModel, ...]:
+        """What a trajectory may be linearised with, the stage's own model first."""
+        return (self.model, *self.smoother)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -130,10 +130,17 @@ def linearised(
 
 
 def follow_and_linearise(
-    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, hint: AnyArray, samples: Samples, steady: bool
+    model: AbstractModel,
+    tangent: AbstractModel,
+    z: AnyArray,
+    noise: Noise,
+    plan: Plan,
+    hint: AnyArray,
+    samples: Samples,
+    steady: bool,
 ) -> tuple[Path, list[Linearised]]:
-    """`follow` and `linearised`; each block is linearised while the next ones are simulated."""
-    one = partial(_linearised, model, z, noise, steady)
+    """`follow`, and `linearised` for the model `tangent`; each block while the next ones are simulated."""
+    one = partial(_linearised, tangent, z, noise, steady)
     with beside() as submit:
         parts, lin = [], []
         for path, part in zip(_followed(model, z, noise, plan, samples.u, hint), split(samples), strict=True):

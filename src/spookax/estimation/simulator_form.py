@@ -34,6 +34,7 @@ from . import levels, recording
 from .levels import SAME_LEVEL, Evidence, at_present, estimate_levels
 from .linearise import Linearised, Path, before
 from .problem import Fit, Iterate, Part, Problem, Progress, Settings, Stage, posterior
+from .reach import Reach
 from .recording import (
     Plan,
     at_levels,
@@ -104,6 +105,15 @@ class _Trial(NamedTuple):
     linear: _Linear
 
 
+def _promised(cost: float, linear: _Linear, g: np.ndarray, d: np.ndarray, alpha: float = 1.0) -> float:
+    """What the cost gains by a fraction of a step d if the linear problem is right: states go the same part of theirs.
+
+    `g`: of the linear problem, less a slope of what the cost does not contain.
+    """
+    parameters = alpha * g @ d - alpha**2 * d @ linear.N @ d / 2
+    return float(parameters + (1 - (1 - alpha) ** 2) * (cost - linear.q))
+
+
 class Estimator:
     """The iteration of one stage after the other. Keeps the last iterate and its stage: it can be interrupted.
 
@@ -118,6 +128,7 @@ class Estimator:
         self.sensor = np.ones(problem.samples[0].y.shape[-1])
         self.stage = self._used = 0
         self.first_cost: float | None = None  # after the first stage, at the levels as given
+        self._width = 0  # of the model that the present stage is linearised with, see `Reach`
         self._moved, self._refused = False, 0.0  # whether any step was accepted; what the refused ones promised
         self._began = time.perf_counter()
 
@@ -151,9 +162,9 @@ class Estimator:
 
         return self._prior(it) + sum(self._each(one, self._recordings(it)))
 
-    def linear(self, stage: Stage, it: Iterate, steady: bool = False) -> _Linear:
+    def linear(self, stage: Stage, it: Iterate, steady: bool = False, width: int = 0) -> _Linear:
         """Linearise and filter every recording and reduce to the shared parameters."""
-        part = functools.partial(self._part, stage, self.noise(stage), steady=steady)
+        part = functools.partial(self._part, stage, self.noise(stage), steady=steady, width=width)
         return self._reduced(it, self._each(part, self._recordings(it)))
 
     def _reduced(self, it: Iterate, parts: list[Part]) -> _Linear:
@@ -171,9 +182,18 @@ class Estimator:
         return _Linear(tuple(parts), total_N, total_g, total_q)
 
     def _part(
-        self, stage: Stage, noise: Noise, z: AnyArray, path: Path, samples: Samples, *, steady: bool = False
+        self,
+        stage: Stage,
+        noise: Noise,
+        z: AnyArray,
+        path: Path,
+        samples: Samples,
+        *,
+        steady: bool = False,
+        width: int = 0,
     ) -> Part:
-        return self._swept(stage, z, path, linearised(stage.model, z, noise, path, samples, steady))[0]
+        lin = linearised(stage.models[width], z, noise, path, samples, steady)
+        return self._swept(stage, z, path, lin)[0]
 
     def _swept(
         self, stage: Stage, z: AnyArray, path: Path, lin: list[Linearised], *beside: Callable[[], float]
@@ -199,16 +219,18 @@ class Estimator:
         rhs = np.asarray(part.g)[p:] - weight * np.asarray(own) - N[p:, :p] @ np.asarray(dz)
         return np.linalg.solve(N[p:, p:] + np.diag(weight), rhs)
 
-    def _try(self, stage: Stage, it: Iterate, linear: _Linear, dz: np.ndarray, alpha: float, steady: bool) -> _Trial:
+    def _try(
+        self, stage: Stage, it: Iterate, linear: _Linear, dz: np.ndarray, alpha: float, steady: bool, width: int
+    ) -> _Trial:
         """What a fraction alpha of a step leads to."""
-        noise = self.noise(stage)
+        noise, tangent = self.noise(stage), stage.models[width]
 
         def one(own: AnyArray, part: Part, recording: tuple[AnyArray, Path, Samples]):
             now, path, samples = recording
             step = np.concatenate([dz, self._own_step(part, own, dz)])
             plan = replan(stage.model, path, part.lin, part.f, part.gains, step, alpha)
             z = now + alpha * step
-            path, lin = follow_and_linearise(stage.model, z, noise, plan, path.hint[0], samples, steady)
+            path, lin = follow_and_linearise(stage.model, tangent, z, noise, plan, path.hint[0], samples, steady)
 
             def cost() -> float:
                 return cost_of(stage.model, z, noise, path, samples)
@@ -283,6 +305,7 @@ class Estimator:
         with_levels = self.settings.process or self.settings.sensors
         self._used = 0
         for self.stage, stage in enumerate(stages):
+            self._width = 0
             if linear is not None:  # the same states under the stage's own noise and friction
                 it = self.iterate = self.retrack(stage, it, linear)
             last = stage is stages[-1]
@@ -339,48 +362,53 @@ class Estimator:
         full = slope is not None and bool(slope.any())
         if full:
             lower, upper = np.maximum(lower, it.z - _NEAR), np.minimum(upper, it.z + _NEAR)
-        damping, alpha, calm = 1e-4 if rough else 1e-9, 1.0, 0
+        reach, calm = Reach(1e-4 if rough else 1e-9, len(stage.smoother), self._width, rough), 0
         cost = self.cost(stage, it)
-        linear = linear or self.linear(stage, it, steady)
-        self._say(cost, 0.0, damping)
+        if reach.width or linear is None:
+            linear = self.linear(stage, it, steady, reach.width)
+        self._say(cost, 0.0, reach.damping)
         if not np.isfinite(cost):  # nothing is below it
             return it, linear, ESTIMATE_RESULTS.nonfinite
+        result = ESTIMATE_RESULTS.iteration_limit
         while self._used < s.max_iterations:
             low, high = np.maximum(lower - it.z, -_TRUST), np.minimum(upper - it.z, _TRUST)
             g = linear.g - slope if slope is not None else linear.g
-            d = np.asarray(box_step(linear.N, g, low, high, np.asarray(damping)))
-            little = max(s.tolerance * abs(cost), _LITTLE)
-            promised = cost - float(linear.q - g @ d + d @ linear.N @ d / 2)
-            if promised < (_ROUGH if rough else s.tolerance) * abs(cost):
-                return it, linear, ESTIMATE_RESULTS.successful
-            self._used += 1
-            new, new_cost, noise_change, ahead = self._try(stage, it, linear, d, alpha, steady)
-            gain = cost - new_cost + noise_change
-            if full and np.isfinite(new_cost):
-                gain += self._log_determinant(linear) - self._log_determinant(ahead)
-            accepted = np.isfinite(gain) and gain >= 0
-            moved = alpha * float(np.max(np.abs(d), initial=0.0))
-            # half the squared length of the step in posterior standard deviations is what the cost would gain by it
-            change = float(d @ linear.N @ d) / 2
-            if accepted:
-                calm = calm + 1 if gain < little else 0  # the second step that gains nothing ends it
-                it, cost, self.iterate = new, new_cost, new
-                self._moved = True
-                damping, alpha = max(damping / 10, 1e-9), min(1.0, 2 * alpha)
-                linear = ahead
-            else:
-                # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
-                calm = calm + 1 if change < _LITTLE else calm
-                self._refused = max(self._refused, change)
-                damping, alpha = min(damping * 10, 1e6), alpha / 2
-            self._say(cost, moved, damping)
-            at_ease = accepted and gain < _ROUGH * abs(cost)
-            if calm >= 2 or (rough and (at_ease or alpha < _SHORT)):
-                return it, linear, ESTIMATE_RESULTS.successful
-            if alpha < 1e-3:
+            d = np.asarray(box_step(linear.N, g, low, high, np.asarray(reach.damping)))
+            done = _promised(cost, linear, g, d) < (_ROUGH if rough else s.tolerance) * abs(cost)
+            if not done:
+                self._used += 1
+                alpha, little = reach.alpha, max(s.tolerance * abs(cost), _LITTLE)
+                new, new_cost, noise_change, ahead = self._try(stage, it, linear, d, alpha, steady, reach.width)
+                gain = cost - new_cost + noise_change
+                if full and np.isfinite(new_cost):
+                    gain += self._log_determinant(linear) - self._log_determinant(ahead)
+                # half the squared length of the step in posterior standard deviations: what the cost would gain by it
+                change = float(d @ linear.N @ d) / 2
+                if np.isfinite(gain) and gain >= 0:
+                    done = rough and gain < _ROUGH * abs(cost)
+                    calm = calm + 1 if gain < little else 0  # the second step that gains nothing ends it
+                    reach.accept(gain, _promised(cost, linear, g, d, alpha))
+                    it, cost, linear, self.iterate = new, new_cost, ahead, new
+                    self._moved = True
+                else:
+                    # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
+                    calm = calm + 1 if change < _LITTLE else calm
+                    self._refused = max(self._refused, change)
+                    if reach.refuse(np.sqrt(2 * change)):
+                        linear = self.linear(stage, it, steady, reach.width)
+                self._say(cost, alpha * float(np.max(np.abs(d), initial=0.0)), reach.damping)
+                done |= calm >= 2 or reach.ended or (rough and reach.alpha < _SHORT)
+            if done and not rough and reach.narrow():
+                linear, calm = self.linear(stage, it, steady), 0
+            elif done:
                 # with a slope: it has been followed as far as it holds
-                return it, linear, ESTIMATE_RESULTS.successful if full else ESTIMATE_RESULTS.no_progress
-        return it, linear, ESTIMATE_RESULTS.iteration_limit
+                stuck = reach.stuck and not rough and not full
+                result = ESTIMATE_RESULTS.no_progress if stuck else ESTIMATE_RESULTS.successful
+                break
+        self._width = reach.width
+        if reach.width:
+            linear = self.linear(stage, it, steady)
+        return it, linear, result
 
     def update_levels(self, stage: Stage, it: Iterate, linear: _Linear) -> tuple[Iterate, _Linear, bool]:
         """Noise levels from the evidence, those that are to be estimated; whether they changed noticeably."""

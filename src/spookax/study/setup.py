@@ -170,13 +170,16 @@ def set_up(
     )
     speeds = settings.friction_speed or _friction_speeds(system, sensors, full)
     count = max(len(speeds), len(settings.noise_scale))
-    stages = []
+    stages: list[Stage] = []
+    wider: tuple[Multibody, ...] = ()
     for i in range(count):
         speed = speeds[min(i, len(speeds) - 1)]
         scale = settings.noise_scale[min(i, len(settings.noise_scale) - 1)]
         staged = eqx.tree_at(lambda m: m.params.v_creep, model, on_device(speed))
         process = on_device(scale * level)
-        stages.append(Stage(staged, Noise(process, on_device(sd))))
+        stages.append(Stage(staged, Noise(process, on_device(sd)), wider))
+        if system.friction_axes and i + 1 < len(speeds) and speeds[i + 1] < speed:
+            wider = (staged, *wider)
     return Setup(
         scene,
         system,

@@ -285,7 +285,8 @@ class Solver:
         self.phase, s = "half step", self.setup
         half = set_up(self.study, s.scene, list(s.recordings), step=float(s.scene.step) / 2)
         moved = dataclasses.replace(half.problem, z0=np.asarray(self.fit.iterate.z))
-        half = dataclasses.replace(half, problem=moved, stages=(Stage(half.stages[-1].model, self.fit.noise),))
+        last = dataclasses.replace(half.stages[-1], noise=self.fit.noise)
+        half = dataclasses.replace(half, problem=moved, stages=(last,))
         fitted = estimation.Settings(marginal=self.study.estimator.objective == "marginal")
         fit = Estimator(half.problem, fitted, self._say).run(half.start(), half.stages)
         value, sd = natural(self.setup, self.fit)
