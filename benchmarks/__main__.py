@@ -28,6 +28,8 @@ PARTS = {
     "peers.speed": "of `peers`: a step alone and in batches, compile times",
     "peers.gradients": "of `peers`: derivatives of a rollout",
     "peers.accuracy": "of `peers`: energy and gaps of joints",
+    "primitives": "what there is to compile: primitives, fusions and compile times by part of a step and of `identify`",
+    "primitives.lines": "the lines of the package that most of these primitives come from",
     "peers.steps": "of `peers`: single steps called from Python, the worst among them",
 }
 SWEEPS = {
