@@ -18,17 +18,17 @@ _PLAIN: dict[str, Any] = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
     "xla_cpu_multi_thread_eigen": False,
     "xla_cpu_experimental_ynn_fusion_type": "",
+    # compiling one fusion at a time by the newer emitters takes twice as long as the elder ones, and is no faster to run
+    "xla_cpu_use_fusion_emitters": False,
 }
-# Compiling one fusion at a time by the newer emitters takes twice as long as the elder ones, and the result is hardly
-# faster.
-_QUICK: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+_QUICK: dict[str, Any] = {"xla_backend_optimization_level": 1}
 
 
 @functools.cache
 def compiler_options(*, quick: bool = True) -> dict[str, Any]:
     """Options for programs of many small operations: those that this version of XLA knows.
 
-    `quick`: with those that compile in half the time.
+    `quick`: with those that compile in nine tenths of the time.
     """
 
     def known(option: str, value: Any) -> bool:
@@ -96,11 +96,11 @@ def jit(function: Callable[..., T]) -> Compiled[T]:
 
 
 def compiled(function: Callable[..., T]) -> Compiled[T]:
-    """A function as `Compiled`, in half the time of `jit`."""
+    """A function as `Compiled`, in nine tenths of the time of `jit`, to run at nine tenths of the speed."""
     return Compiled(function, compiler_options)
 
 
 def seldom_called(function: Callable[..., T]) -> Compiled[T]:
-    """A function as `Compiled` in a third of the time, to run at a third of the speed."""
+    """A function as `Compiled` in half the time, to run at a quarter of the speed."""
     level = "xla_backend_optimization_level"
     return Compiled(function, lambda: {k: 0 if k == level else v for k, v in compiler_options().items()})
