@@ -18,7 +18,7 @@ _PLAIN: dict[str, Any] = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
     "xla_cpu_multi_thread_eigen": False,
     "xla_cpu_experimental_ynn_fusion_type": "",
-    # compiling one fusion at a time by the newer emitters takes twice as long as the elder ones, and is no faster to run
+    # compiling one fusion at a time by the newer emitters takes twice as long as by the elder ones; a step is no faster
     "xla_cpu_use_fusion_emitters": False,
 }
 _QUICK: dict[str, Any] = {"xla_backend_optimization_level": 1}

@@ -8,7 +8,7 @@ or a single sensor at a single time (`faults`).
 import dataclasses
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from .._typing import AnyArray, Float
 from .recursive import Innovation
@@ -41,7 +41,7 @@ def innovation_tests(innovation: Innovation, lags: int = 20, skip: int = 0) -> I
     white = np.where(used[:, None], np.asarray(innovation.whitened)[skip:], 0.0)
     size = np.where(used, np.asarray(innovation.size)[skip:], 0.0)
     total, count = float(np.sum(white**2)), float(size.sum())
-    tail = stats.chi2.cdf(total, count) if count else np.nan
+    tail = special.chdtr(count, total) if count else np.nan
     p = 2 * min(tail, 1 - tail) if count else np.nan
     found = [ljung_box(column, lags) for column in white.T]
     Q, Q_p = (np.array(a) for a in zip(*found, strict=True))
@@ -63,16 +63,16 @@ def ljung_box(e: np.ndarray, lags: int) -> tuple[float, float]:
         if pairs:  # standardised by the pairs there are
             Q += np.sum(e[lag:] * e[:-lag]) ** 2 / (pairs * variance**2)
             used += 1
-    return float(Q), float(stats.chi2.sf(Q, used))
+    return float(Q), float(special.chdtrc(used, Q))
 
 
 def gate_of(channels: int, probability: float = 1e-4) -> float:
     """The value that `nis` of so many readings exceeds with this probability; the `gate` of a filter."""
-    return float(stats.chi2.isf(probability, channels))
+    return float(special.chdtri(channels, probability))
 
 
 def faults(innovation: Innovation, probability: float = 1e-4) -> Float[AnyArray, " steps"]:
     """Whether the readings of a step are less probable than this, given those before (a jump, an outlier, a fault)."""
     size = np.asarray(innovation.size)
-    limit = stats.chi2.isf(probability, np.maximum(size, 1))
+    limit = special.chdtri(np.maximum(size, 1), probability)
     return (np.asarray(innovation.nis) > limit) & (size > 0)

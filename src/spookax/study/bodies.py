@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from ..scene import Scene
 from ..scene.explain import Finding
@@ -130,6 +129,8 @@ def in_the_way(study: Study, scene: Scene) -> Iterator[str]:
 
 def _directions(scene: Scene) -> dict[str, np.ndarray]:
     """Directions about which each body can turn, in its own axes; of several ways to the world the most confining."""
+    from scipy.spatial.transform import Rotation  # slow to import, and needed for unknown moments only
+
     every = np.eye(3)
     # world -> its orientation, which is that of the body at zero angles on that way, and the directions in world axes
     ways: dict[str, tuple[np.ndarray, np.ndarray]] = {"world": (every, np.zeros((0, 3)))}
@@ -150,6 +151,8 @@ def _directions(scene: Scene) -> dict[str, np.ndarray]:
 
 def _own_directions(joint: Joint) -> np.ndarray:
     """Directions about which a joint turns, in the parent's axes; all three where they do not stay."""
+    from scipy.spatial.transform import Rotation
+
     axes = [axis for axis in joint.kind.axes if axis.rotational]
     if joint.type not in _PLANAR or len(axes) > 1:
         return np.eye(3)

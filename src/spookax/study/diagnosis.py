@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from ..estimation.innovations import ljung_box
 from ..estimation.problem import Fit
@@ -123,7 +123,7 @@ def _correlations(
 
 
 def _normal_limit(p: float) -> float:
-    return float(stats.norm.isf(p / 2))
+    return float(-special.ndtri(p / 2))
 
 
 def _against(e: np.ndarray, u: np.ndarray, lags: Iterable[int]) -> np.ndarray:
