@@ -34,6 +34,8 @@ PARTS = {
     "dependencies.boxes": "of `dependencies`: batches of box problems",
     "dependencies.solves": "of `dependencies`: small linear systems",
     "dependencies.baseline": "of `dependencies`: the demo by least squares of the simulation error",
+    "primitives": "what there is to compile: primitives, fusions and compile times by part of a step and of `identify`",
+    "primitives.lines": "the lines of the package that most of these primitives come from",
 }
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",

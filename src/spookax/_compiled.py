@@ -37,10 +37,10 @@ PLAIN: dict[str, Any] = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
     "xla_cpu_multi_thread_eigen": False,
     "xla_cpu_experimental_ynn_fusion_type": "",
+    # compiling one fusion at a time by the newer emitters takes twice as long as by the elder ones; a step is no faster
+    "xla_cpu_use_fusion_emitters": False,
 }
-# Compiling one fusion at a time by the newer emitters takes twice as long as the elder ones, and the result is hardly
-# faster.
-QUICK: dict[str, Any] = PLAIN | {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+QUICK: dict[str, Any] = PLAIN | {"xla_backend_optimization_level": 1}
 SLOW = QUICK | {"xla_backend_optimization_level": 0}
 
 
@@ -283,7 +283,7 @@ def jit(function: Callable[..., T]) -> Compiled[T]:
 
 
 def compiled(function: Callable[..., T]) -> Compiled[T]:
-    """A function as `Compiled`, in half the time of `jit`."""
+    """A function as `Compiled`, in nine tenths of the time of `jit`, to run at nine tenths of the speed."""
     return Compiled(function, QUICK)
 
 
@@ -293,5 +293,5 @@ def wide(function: Callable[..., T]) -> Compiled[T]:
 
 
 def seldom_called(function: Callable[..., T]) -> Compiled[T]:
-    """A function as `Compiled` in a third of the time, to run at a third of the speed."""
+    """A function as `Compiled` in half the time, to run at a quarter of the speed."""
     return Compiled(function, SLOW)

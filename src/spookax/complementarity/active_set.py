@@ -42,7 +42,7 @@ class ActiveSetSystem(eqx.Module):
 
     def __init__(self, N: Float[Array, "n n"], free: Bool[Array, " n"], *, pivot: bool = True):
         """`pivot` as in `spookax.math.small.lu`."""
-        size = jnp.abs(jnp.diagonal(N))
+        size = jnp.abs(small.diagonal(N))
         size = jnp.where(size > 0, size, jnp.max(jnp.abs(N), axis=1))
         self.D = jax.lax.stop_gradient(1 / jnp.sqrt(jnp.where(size > 0, size, 1.0)))
         self.K = jnp.where(free[:, None], self.D[:, None] * N * self.D[None, :], jnp.eye(N.shape[0], dtype=N.dtype))

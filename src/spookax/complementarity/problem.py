@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import MLCP_RESULTS
+from ..math import small
 
 
 class MLCP(eqx.Module):
@@ -33,7 +34,7 @@ class MLCP(eqx.Module):
 
     def diagonal(self) -> Float[Array, " n"]:
         """Positive numbers in the units of w_i / x_i: N_ii, or, if not positive, the row's largest entry."""
-        diagonal, largest = jnp.diagonal(self.N), jnp.max(jnp.abs(self.N), axis=1)
+        diagonal, largest = small.diagonal(self.N), jnp.max(jnp.abs(self.N), axis=1)
         diagonal = jnp.where(diagonal > jnp.finfo(diagonal.dtype).eps * largest, diagonal, largest)
         return jnp.where(diagonal > 0, diagonal, 1.0)
 

@@ -11,14 +11,18 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from .._typing import Array, Float, Matrix3, Scalar, Vector3
+from .._typing import Array, Matrix3, Scalar, Vector3
 from ..math import rotation
-from ..math.blocks import inverse
+from ..math.blocks import inverse, joined, unstacked
 from ..math.product import matmul, matvec
 
 _NEWTON_STEPS = 3
+
+# of sin t/t, (1 - cos t)/t^2, (t - sin t)/t^3: c_0 - t^2 c_1 (1 - t^2 c_2 (1 - t^2 c_3))
+_SERIES = (1.0, 1 / 2, 1 / 6), (1 / 6, 1 / 24, 1 / 120), (1 / 20, 1 / 30, 1 / 42), (1 / 42, 1 / 56, 1 / 72)
 
 
 def _half_turn(w: Vector3, h: Scalar) -> tuple[Matrix3, Scalar, Scalar, Scalar]:
@@ -28,9 +32,10 @@ def _half_turn(w: Vector3, h: Scalar) -> tuple[Matrix3, Scalar, Scalar, Scalar]:
     small = t2 < 1e-4
     t = jnp.sqrt(jnp.where(small, 1.0, t2))
     sin = jnp.sin(t)
-    a = jnp.where(small, 1 - t2 / 6 * (1 - t2 / 20 * (1 - t2 / 42)), sin / t)
-    b = jnp.where(small, 0.5 - t2 / 24 * (1 - t2 / 30 * (1 - t2 / 56)), (1 - jnp.cos(t)) / (t * t))
-    c = jnp.where(small, 1 / 6 - t2 / 120 * (1 - t2 / 42 * (1 - t2 / 72)), (t - sin) / (t * t * t))
+    c_0, c_1, c_2, c_3 = (np.array(c, dtype=w.dtype) for c in _SERIES)
+    near = c_0 - t2 * c_1 * (1 - t2 * c_2 * (1 - t2 * c_3))
+    far = jnp.stack([sin / t, (1 - jnp.cos(t)) / (t * t), (t - sin) / (t * t * t)])
+    a, b, c = unstacked(jnp.where(small, near, far))
     return rotation.skew(phi), a, b, c
 
 
@@ -44,55 +49,61 @@ def momentum(w: Vector3, J: Matrix3, h: Scalar) -> Vector3:
 
 def transport_block(w: Vector3, J: Matrix3, h: Scalar) -> Matrix3:
     """D = d/dw [exp(h w/2) J w], non-symmetric, about J + (h/2)([w] J - [J w]) [kg m^2]."""
+    return _momentum_and_block(w, J, h)[1]
+
+
+def _momentum_and_block(w: Vector3, J: Matrix3, h: Scalar) -> tuple[Vector3, Matrix3]:
     S, a, b, c = _half_turn(w, h)
-    SS = matmul(S, S)
-    inner = J - h / 2 * matmul(rotation.skew(matvec(J, w)), jnp.eye(3, dtype=w.dtype) - b * S + c * SS)
-    return inner + matmul(a * S + b * SS, inner)
-
-
-@jax.custom_jvp
-def free_rate(w: Vector3, J: Matrix3, h: Scalar) -> Vector3:
-    """Angular velocity after a torque-free step, body axes [rad/s]; a fixed number of Newton steps."""
-    target = momentum(w, J, -h)
-
-    def newton(_, new: Vector3) -> Vector3:
-        return new - matvec(inverse(transport_block(new, J, h)), momentum(new, J, h) - target)
-
-    return jax.lax.fori_loop(0, _NEWTON_STEPS, newton, w)
-
-
-@free_rate.defjvp
-def _free_rate_jvp(primals, tangents):
-    # F(w+; w, J, h) = exp(h w+/2) J w+ - exp(-h w/2) J w = 0  =>  D(w+) dw+ = -dF at fixed w+.
-    w, J, h = primals
-    new = free_rate(w, J, h)
-
-    def defect(w: Array, J: Array, h: Array) -> Float[Array, " 3"]:
-        return momentum(new, J, h) - momentum(w, J, -h)
-
-    _, dF = jax.jvp(defect, primals, tangents)
-    return new, -matvec(inverse(transport_block(new, J, h)), dF)
+    SS, y, eye = matmul(S, S), matvec(J, w), jnp.asarray(np.eye(3), dtype=w.dtype)
+    inner = J - h / 2 * matmul(rotation.skew(y), eye - b * S + c * SS)
+    turn = eye + a * S + b * SS
+    return matvec(turn, y), matmul(turn, inner)
 
 
 @jax.custom_jvp
 def free_motion(w: Vector3, J: Matrix3, h: Scalar) -> tuple[Vector3, Matrix3]:
-    """`free_rate` and the transport block there."""
-    return _free_motion(w, J, h)
+    """Angular velocity after a torque-free step, body axes [rad/s], and the transport block there [kg m^2].
 
+    By a fixed number of Newton steps.
+    """
+    target = momentum(w, J, -h)
 
-def _free_motion(w: Vector3, J: Matrix3, h: Scalar) -> tuple[Vector3, Matrix3]:
-    free = free_rate(w, J, h)
-    return free, transport_block(free, J, h)
+    def newton(_, new: Vector3) -> Vector3:
+        now, block = _momentum_and_block(new, J, h)
+        return new - matvec(inverse(block), now - target)
+
+    new = jax.lax.fori_loop(0, _NEWTON_STEPS, newton, w)
+    return new, transport_block(new, J, h)
 
 
 @functools.partial(free_motion.defjvp, symbolic_zeros=True)
 def _free_motion_jvp(primals, tangents):
+    # F(w+; w, J, h) = exp(h w+/2) J w+ - exp(-h w/2) J w = 0  =>  D(w+) dw+ = -dF at fixed w+.
     # The Jacobian of a body's few numbers is computed once, and every tangent of the mechanism multiplied with it.
-    out = free_motion(*primals)
-    free_dot, block_dot = (jnp.zeros_like(o) for o in out)
-    for i, tangent in enumerate(tangents):
-        if not isinstance(tangent, SymbolicZero):
-            free, block = jax.jacfwd(_free_motion, i)(*primals)
-            free_dot += jnp.tensordot(free, tangent, tangent.ndim)
-            block_dot += jnp.tensordot(block, tangent, tangent.ndim)
-    return out, (free_dot, block_dot)
+    free, block = out = free_motion(*primals)
+    touched = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, SymbolicZero)]
+    start = [primals[i] for i in touched]
+    units = np.split(np.eye(sum(x.size for x in start)), np.cumsum([x.size for x in start])[:-1], axis=1)
+
+    def with_new(moving: tuple[Array, ...]) -> list[Array]:
+        new = list(primals)
+        for i, value in zip(touched, moving, strict=True):
+            new[i] = value
+        return new
+
+    def defect(*moving: Array) -> Array:
+        w, J, h = with_new(moving)
+        return momentum(free, J, h) - momentum(w, J, -h)
+
+    def transported(new: Array, *moving: Array) -> Array:
+        return transport_block(new, *with_new(moving)[1:])
+
+    def along(*unit: Array) -> tuple[Array, Array]:
+        dots = tuple(part.reshape(x.shape).astype(x.dtype) for part, x in zip(unit, start, strict=True))
+        free_dot = -matvec(solution, jax.jvp(defect, tuple(start), dots)[1])
+        return free_dot, jax.jvp(transported, (free, *start), (free_dot, *dots))[1]
+
+    solution = inverse(block)
+    by_free, by_block = jax.vmap(along)(*map(jnp.asarray, units))
+    moved = joined([tangents[i].reshape(-1) for i in touched])
+    return out, (jnp.tensordot(moved, by_free, 1), jnp.tensordot(moved, by_block, 1))

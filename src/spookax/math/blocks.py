@@ -86,6 +86,11 @@ def sums(
     return sum((take(padded, column) for column in columns[1:]), take(padded, columns[0]))
 
 
+def unstacked(values: Float[Array, " k"]) -> list[Float[Array, ""]]:
+    """The numbers of a short array."""
+    return [jax.lax.squeeze(jax.lax.slice_in_dim(values, i, i + 1), (0,)) for i in range(values.shape[0])]
+
+
 class Store:
     """Blocks by key, kept as stacks of one shape each; all bookkeeping is done when the program is built."""
 

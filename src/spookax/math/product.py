@@ -31,12 +31,16 @@ def matmul(a: Float[Array, "*batch i k"], b: Float[Array, "*batch k j"]) -> Floa
 
 def matvec(a: Float[Array, "*batch i k"], x: Float[Array, "*batch k"]) -> Float[Array, "*batch i"]:
     """a @ x; leading axes are equal or absent in one factor."""
-    return matmul(a, x[..., None])[..., 0]
+    out = matmul(a, jax.lax.expand_dims(x, (x.ndim,)))
+    return jax.lax.squeeze(out, (out.ndim - 1,))
 
 
 def _multiply(a: Array, b: Array) -> Array:
     if a.size * b.shape[-1] <= _LARGE:
-        return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+        lead, shape = tuple(range(a.ndim - 2)), (*a.shape, b.shape[-1])
+        rows = jax.lax.broadcast_in_dim(a, shape, (*lead, a.ndim - 2, a.ndim - 1))
+        columns = jax.lax.broadcast_in_dim(b, shape, (*lead, a.ndim - 1, a.ndim))
+        return jax.lax.reduce_sum(rows * columns, (a.ndim - 1,))
     if a.ndim == 2 and a.shape[1] <= _NARROW:
         parts = (a[:, k, None] * b[k] for k in range(a.shape[1]))
         return functools.reduce(jnp.add, parts)

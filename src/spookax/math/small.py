@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 _UNROLLED = 2
@@ -43,6 +44,9 @@ def _above(T: Array, k: Any) -> Array:
 
 def _substitute(T: Array, B: Array, *, lower: bool, unit_diagonal: bool) -> Array:
     """Forward (lower) or backward (upper) substitution with the triangle of `T`, reading only that."""
+    columns = B if B.ndim == 2 else B[:, None]
+    if T.shape[0] <= _UNROLLED:
+        return _substitute_unrolled(T, columns, lower=lower, unit_diagonal=unit_diagonal).reshape(B.shape)
     rows = jnp.arange(T.shape[0])
     off_diagonal = _below if lower else _above
 
@@ -50,8 +54,23 @@ def _substitute(T: Array, B: Array, *, lower: bool, unit_diagonal: bool) -> Arra
         row = X[k] if unit_diagonal else X[k] / T[k, k]
         return jnp.where((rows == k)[:, None], row[None, :], X - off_diagonal(T, k)[:, None] * row[None, :])
 
-    columns = B if B.ndim == 2 else B[:, None]
     return _for_each(T.shape[0], eliminate, columns, backwards=not lower).reshape(B.shape)
+
+
+def _substitute_unrolled(T: Array, B: Float[Array, "n m"], *, lower: bool, unit_diagonal: bool) -> Float[Array, "n m"]:
+    """`_substitute`, row by row."""
+    n = T.shape[0]
+    found: dict[int, Array] = {}
+    for k in range(n) if lower else reversed(range(n)):
+        row = jax.lax.slice_in_dim(B, k, k + 1)
+        for j, x in found.items():
+            row = row - _entry(T, k, j) * x
+        found[k] = row if unit_diagonal else row / _entry(T, k, k)
+    return jnp.concatenate([found[k] for k in range(n)]) if found else B
+
+
+def _entry(T: Array, i: int, j: int) -> Float[Array, "1 1"]:
+    return jax.lax.slice(T, (i, j), (i + 1, j + 1))
 
 
 def _triangular_solve(T: Array, B: Array, *, lower: bool, unit_diagonal: bool) -> Array:
@@ -113,6 +132,8 @@ def lu(A: Float[Array, "n n"], *, pivot: bool = True, smallest_pivot: float = 0.
       pivot.
     """
     n = A.shape[0]
+    if n <= _UNROLLED:
+        return _lu_unrolled(A, pivot, smallest_pivot)
     rows = jnp.arange(n)
 
     def eliminate(k, carry):
@@ -132,6 +153,33 @@ def lu(A: Float[Array, "n n"], *, pivot: bool = True, smallest_pivot: float = 0.
     return LU(*_for_each(n, eliminate, (A, rows)))
 
 
+def _lu_unrolled(A: Float[Array, "n n"], pivot: bool, smallest_pivot: float) -> LU:
+    """`lu` of at most two rows."""
+    n = A.shape[0]
+    permutation = jnp.asarray(np.arange(n))
+
+    def guarded(row: Array, k: int) -> Array:
+        if smallest_pivot <= 0.0:
+            return row
+        return jnp.where((np.arange(n) == k)[None] & (jnp.abs(row) < smallest_pivot), smallest_pivot, row)
+
+    if n < 2:
+        return LU(guarded(A, 0), permutation)
+    if pivot:
+        exchange = jnp.abs(_entry(A, 1, 0)) > jnp.abs(_entry(A, 0, 0))
+        A, permutation = jnp.where(exchange, A[::-1], A), jnp.where(exchange[0], permutation[::-1], permutation)
+    first = guarded(A[:1], 0)
+    multiplier = _entry(A, 1, 0) / _entry(first, 0, 0)
+    second = jnp.where((np.arange(n) == 0)[None], multiplier, A[1:] - multiplier * first)
+    return LU(jnp.concatenate([first, guarded(second, 1)]), permutation)
+
+
+def diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
+    """The diagonal, by few operations."""
+    n = A.shape[0]
+    return jax.lax.slice(A.reshape(-1), (0,), (n * n,), (n + 1,))
+
+
 def solve_with(factor: LU, A: Float[Array, "n n"], B: Array) -> Array:
     """`X` with `A X = B`, from factors of the same `A`; derivatives, forward and reverse, use them too."""
     factor = jax.lax.stop_gradient(factor)
@@ -148,7 +196,7 @@ def solve(A: Float[Array, "n n"], B: Array, *, pivot: bool = True, smallest_pivo
 @jax.custom_jvp
 def log_abs_det(A: Float[Array, "n n"]) -> Float[Array, ""]:
     """`log |det A|`; -inf for a singular matrix."""
-    return jnp.sum(jnp.log(jnp.abs(jnp.diagonal(lu(A).factors))))
+    return jnp.sum(jnp.log(jnp.abs(diagonal(lu(A).factors))))
 
 
 @log_abs_det.defjvp
@@ -180,7 +228,7 @@ def _cholesky_jvp(primals, tangents):
     L = cholesky(A)
     A_dot = jnp.tril(A_dot) + jnp.tril(A_dot, -1).T
     S = solve_lower(L, solve_lower(L, A_dot).T)
-    half_diagonal = jnp.tril(S) - 0.5 * jnp.diag(jnp.diagonal(S))
+    half_diagonal = jnp.tril(S) - 0.5 * jnp.diag(diagonal(S))
     return L, L @ half_diagonal
 
 

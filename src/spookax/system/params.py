@@ -5,6 +5,7 @@ import difflib
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float, Scalar
 from .system import System
@@ -113,7 +114,10 @@ class ParameterPath:
         if self.key:
             return eqx.tree_at(lambda p: p.rows[self.index[0]][self.key], params, value)
         place = self.index if self.count == 1 else slice(self.index[0], self.index[0] + self.count)
-        new = getattr(params, self.field).at[place].set(value)
+        old = getattr(params, self.field)
+        here = np.zeros(jnp.shape(old), dtype=bool)
+        here[place] = True
+        new = jnp.where(here, value, old)
         return eqx.tree_at(lambda p: getattr(p, self.field), params, new)
 
 
