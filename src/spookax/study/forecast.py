@@ -72,8 +72,8 @@ class Forecaster:
         return z if np.isfinite(z).all() else None
 
     def baselines(self) -> dict[str, np.ndarray]:
-        """Least squares on what the estimate was identified from, of the equation error and, from there, of the
-        simulation error (`study.equation_error`, `study.simulation_error`): those that there are, by their name.
+        """Least squares on what the estimate was identified from, by name: of the equation error and, from there and
+        from the study's starts, of the simulation error (`study.equation_error`, `study.simulation_error`).
         """
         recordings = read_recordings(self.study, sensor_dimensions(self.scene))
         by_equations = equation_error(self.study, self.scene, recordings)

@@ -55,23 +55,25 @@ class _Unknowns(NamedTuple):
 
 
 def simulation_error(
-    study: Study, scene: Scene, recordings: Sequence[Recording], start: np.ndarray | None = None
+    study: Study, scene: Scene, recordings: Sequence[Recording], other: np.ndarray | None = None
 ) -> np.ndarray | None:
     """Parameters by least squares of the simulation error, in the coordinates of the search.
 
-    `start`: where to begin; the study's starts when left out. None if no simulation near there stays finite. The last
-    of at most `_TRIALS` trials is taken, settled or not.
+    `other`: where to begin beside the study's starts; the better end counts. None if no simulation near there stays
+    finite. The last of at most `_TRIALS` trials is taken, settled or not.
     """
     setup = set_up(study, scene, list(recordings))
     model, noise = setup.stages[-1].model, setup.stages[-1].noise
     assert isinstance(model, Multibody)
     p = setup.problem
-    z = np.clip(p.z0 if start is None else start, p.lower, p.upper)
+    starts = [np.clip(z, p.lower, p.upper) for z in (p.z0, other) if z is not None]
     x0 = _stacked([jax.tree.map(lambda a: np.asarray(a)[0], path.x) for path, _ in setup.plans()])
     own = np.zeros((len(recordings), model.own.size))
-    free = _free_directions(model, np.concatenate([z, own[0]]), x0)
+    free = _free_directions(model, np.concatenate([starts[0], own[0]]), x0)
     data = _Data(model, noise, _filled(setup), x0, free, p.prior, p.weight, p.lower, p.upper, p.own_weight)
-    found, cost = _fit(_Unknowns(jnp.asarray(z), jnp.asarray(own), jnp.zeros((len(recordings), free.shape[2]))), data)
+    d = jnp.zeros((len(recordings), free.shape[2]))
+    ends = [_fit(_Unknowns(jnp.asarray(z), jnp.asarray(own), d), data) for z in starts]
+    found, cost = min(ends, key=lambda end: np.nan_to_num(float(end[1]), nan=np.inf))
     return np.clip(found.z, p.lower, p.upper) if np.isfinite(cost) else None
 
 
