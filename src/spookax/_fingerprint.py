@@ -50,7 +50,7 @@ def fingerprint(arguments: Any, *others: Any) -> bytes:
 def kind(x: Any) -> tuple[Any, ...]:
     """Of an array: what a program is compiled for. Values are no part of it."""
     if isinstance(x, jax.Array):
-        return x.shape, str(x.dtype), x.weak_type  # keys of random numbers among them
+        return x.shape, str(x.dtype), getattr(x, "weak_type", False)  # keys of random numbers among them
     return x.shape, str(jax.dtypes.canonicalize_dtype(x.dtype)), False
 
 
