@@ -290,6 +290,14 @@ def test_nothing_is_kept_on_request(tmp_path, monkeypatch, built, word):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_is_kept_for_a_while(folder):
+    seen = []
+    with _store.nothing_kept():
+        seen.append(_store.store())
+    assert seen == [None]
+    assert _store.store() is not None
+
+
 def test_functions_of_others_are_compiled_but_not_kept(folder, built):
     def twice(x):
         return 2 * x

@@ -12,6 +12,7 @@ import stat
 import tempfile
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
@@ -117,7 +118,7 @@ def _own(found: os.stat_result) -> bool:
 
 
 def store() -> Store | None:
-    """Where programs are kept: in the folder that SPOOKAX_CACHE names or else the user's cache folder; None where
+    """Where programs are kept: in the folder that SPOOKAX_CACHE names or else in the user's cache folder; None where
     SPOOKAX_CACHE is one of `OFF`. SPOOKAX_CACHE_GIB is the limit of all of them.
     """
     named = os.environ.get("SPOOKAX_CACHE", "")
@@ -127,4 +128,19 @@ def store() -> Store | None:
         limit = float(os.environ.get("SPOOKAX_CACHE_GIB", _USUAL_LIMIT))
     except ValueError:
         limit = _USUAL_LIMIT
-    return Store(Path(named or platformdirs.user_cache_dir("spookax")).expanduser(), limit * _GIB)
+    usual = Path(platformdirs.user_cache_dir("spookax"), "programs")
+    return Store(Path(named).expanduser() if named else usual, limit * _GIB)
+
+
+@contextlib.contextmanager
+def nothing_kept() -> Iterator[None]:
+    """Under it programs are neither read nor kept."""
+    before = os.environ.get("SPOOKAX_CACHE")
+    os.environ["SPOOKAX_CACHE"] = OFF[0]
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SPOOKAX_CACHE"]
+        else:
+            os.environ["SPOOKAX_CACHE"] = before

@@ -1,12 +1,12 @@
 """The commands. Whatever needs JAX is imported inside them, so that help and checks of files come at once."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .._interruption import Stop, stoppable
+from .._store import nothing_kept
 from .errors import BAD_INPUT, FAILED, doubt, refusals, refuse, warn
 from .signs import by_iteration, by_recording, signs
 
@@ -25,13 +25,14 @@ app = typer.Typer(
 
 @app.callback(help=HELP)
 def options(
+    context: typer.Context,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Neither use compiled programs that were kept nor keep any.")
     ] = False,
 ) -> None:
     """What holds for every command."""
     if no_cache:
-        os.environ["SPOOKAX_CACHE"] = "off"
+        context.with_resource(nothing_kept())
 
 
 @app.command()
