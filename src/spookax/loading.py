@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._compiled import compiled, seldom_called
+from ._compiled import seldom_called
 from ._typing import Array, Float
 from .constraints import axes, frames
 from .constraints.assemble import axis_motion, joint_rows, velocity
@@ -98,7 +98,7 @@ _CURE = (
 )
 
 
-@compiled
+@seldom_called
 def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]):
     """State; violation of every joint and coupling, the largest of anything [m or rad]; rates and positions."""
     state = state_from_joints(system, params, given)

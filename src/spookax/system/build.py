@@ -1,6 +1,7 @@
 """From a scene (plain Python) to the static system and its parameters (arrays)."""
 
 import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -90,8 +91,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
 
     defaults = scene.regularisation
 
-    def array(values: list, *shape: int) -> jnp.ndarray:
-        return jnp.asarray(np.asarray(values, dtype=float).reshape(-1, *shape))
+    def array(values: Any, *shape: int) -> jnp.ndarray:
+        return jax.device_put(np.asarray(values, dtype=float).reshape(-1, *shape))  # compiles nothing, unlike asarray
 
     parent_frames = array([frame(j.axis, j.x_axis) for j in scene.joints.values()], 4)
     turns = array([j.rotation for j in scene.joints.values()], 3)
@@ -105,8 +106,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
             points[i] = s.at
     params = Params(
         step=jnp.asarray(float(scene.step)),
-        gravity=jnp.asarray(np.asarray(scene.gravity, dtype=float)),
-        tilt=jnp.asarray(np.asarray(scene.tilt, dtype=float)),
+        gravity=array(scene.gravity),
+        tilt=array(scene.tilt),
         v_creep=jnp.asarray(float(defaults.v_creep)),
         mass=array([b.mass for b in bodies]),
         com=array([b.com for b in bodies], 3),
@@ -148,9 +149,9 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         max_force=array([_or(m.max_force, np.inf) for m in motor_specs]),
         bias=array([m.bias for m in motor_specs]),
         cogging=array([[c.cos, c.sin] for m in motor_specs for c in m.cogging], 2),
-        offset=jnp.asarray(offsets),
+        offset=array(offsets, 6),
         cyclic=array([[c.cos, c.sin] for s in scene.sensors.values() for c in getattr(s, "cyclic_error", [])], 2),
-        point=jnp.asarray(points),
+        point=array(points, 3),
         rows=tuple({k: jnp.asarray(float(v)) for k, v in c.defaults().items()} for c in constraints),
         row_compliance=array([defaults.relative_compliance for _ in constraints]),
         row_relaxation=array([defaults.relaxation_steps for _ in constraints]),
@@ -197,7 +198,7 @@ def _by_rows(scene: Scene, key: str, width: int) -> Float[Array, "joints rows"]:
         for r, name in enumerate(joint.kind.rows):
             if name in joint.rows:
                 found[j, r] = _or(getattr(joint.rows[name], key), found[j, r])
-    return jnp.asarray(found)
+    return jax.device_put(found)
 
 
 def _or(value: float | None, default: float) -> float:
