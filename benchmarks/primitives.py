@@ -165,9 +165,7 @@ def _primitives(jaxpr: Any) -> Iterator[tuple[Place, bool]]:
         new = id(jaxpr) not in met
         met.add(id(jaxpr))
         for equation in jaxpr.eqns:
-            place = _place_of(equation.source_info.traceback)
-            if caller and _names(place)[-len(caller) :] != _names(caller):  # traced once, for another caller
-                place = caller
+            place = _place_of(equation.source_info.traceback) + caller  # what is traced once knows no caller
             below = list(_jaxprs(equation.params))
             if not below:
                 yield place, new
@@ -190,10 +188,6 @@ def _place_of(traceback: Any) -> Place:
     frames = traceback.frames if traceback is not None else ()
     ours = ((frame.file_name, frame.function_name, frame.line_num) for frame in frames)
     return tuple((file[len(_HERE) :], name, line) for file, name, line in ours if file.startswith(_HERE))
-
-
-def _names(place: Place) -> list[tuple[str, str]]:
-    return [(file, name) for file, name, _ in place]
 
 
 def _part(place: Place) -> str:
