@@ -7,7 +7,7 @@ each, all steps are one kernel (`xla_cpu_small_call`), and short reductions are 
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -75,7 +75,7 @@ class Program(NamedTuple):
     that depends on parameters alone. `layout`: of `Carried`.
     """
 
-    steps: Callable[[Any, Any, Any, Any], tuple[Array, Array]]
+    steps: Callable[..., Sequence[Array]]
     begin: Callable[[State, Any], Array]
     numbers: Callable[[Params], Array]
     layout: Layout
