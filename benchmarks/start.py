@@ -73,7 +73,8 @@ def _measured(here: Path, name: str, command: Sequence[str], changed: Sequence[s
 def _seconds(command: Sequence[str], cache: str) -> tuple[float, float]:
     """Wall and processor time of a process."""
     environment = os.environ | {"SPOOKAX_CACHE": cache}
-    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    for name in ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE"):  # as on a machine of one's own
+        environment.pop(name, None)
     before, began = _of_children(), time.perf_counter()
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

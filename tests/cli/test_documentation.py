@@ -1,6 +1,7 @@
 """What the README, the documentation and the help of the commands show is true."""
 
 import ast
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -50,7 +51,8 @@ def test_every_command_has_an_example_in_its_help():
 
 @pytest.mark.parametrize(("page", "line"), shown_commands())
 def test_shown_commands_are_understood_and_their_files_exist(page: str, line: str):
-    name, *arguments = shlex.split(line, comments=True)
+    words = shlex.split(line, comments=True)
+    name, *arguments = itertools.dropwhile(lambda word: word.startswith("-"), words)  # options of every command
     command = typer.main.get_command(app).commands[name]  # pyright: ignore[reportAttributeAccessIssue]
     context = command.make_context(name, arguments)
     for value in context.params.values():

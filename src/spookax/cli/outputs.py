@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +15,13 @@ from ..math import rotation
 from ..scene import Scene
 from ..stepping import Trajectory
 from ..study.check import sensor_dimensions
-from ..study.predict import Prediction
 from ..study.units import SI_UNIT
 from ..system import Params, Sensor, System
 from .check import length
 from .inputs import Inputs
+
+if TYPE_CHECKING:
+    from ..study.predict import Prediction
 
 Table = dict[str, Float[np.ndarray, " n"]]
 """Column name with its unit in brackets -> values."""
@@ -31,6 +34,7 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
     input is what the motor gets from its time on; at the last time the one before. Nothing follows after a
     failed step.
     """
+    trajectory, params = jax.tree.map(np.asarray, (trajectory, params))  # pieces of JAX's arrays are compiled, each
     failed = int(trajectory.failed_step)
     count = failed + 1 if failed >= 0 else trajectory.time.shape[0]
     columns: Table = {"t [s]": np.asarray(trajectory.time, dtype=float)}
@@ -39,8 +43,8 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
         columns[f"motors.{motor}.input [{inputs.units[motor]}]"] = held[:, i]
     for i, axis in enumerate(system.axes):
         unit = "rad" if axis.rotational else "m"
-        columns[f"joints.{axis.name}.position [{unit}]"] = np.asarray(trajectory.position[:, i])
-        columns[f"joints.{axis.name}.rate [{unit}/s]"] = np.asarray(trajectory.rate[:, i])
+        columns[f"joints.{axis.name}.position [{unit}]"] = trajectory.position[:, i]
+        columns[f"joints.{axis.name}.rate [{unit}/s]"] = trajectory.rate[:, i]
     dimensions = sensor_dimensions(scene)
     for sensor in system.sensors:
         read = np.asarray(readings(system, params, trajectory, sensor))
@@ -66,7 +70,7 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
     return value + params.offset[system.sensor_index(sensor.name), : sensor.size]
 
 
-def prediction_table(prediction: Prediction) -> Table:
+def prediction_table(prediction: "Prediction") -> Table:
     """Time, and what was measured and predicted of every number of every sensor; NaN where there is nothing.
 
     Columns are called `sensors.encoder.measured [rad]`, `.predicted` (without feedback) and, where asked for, `.ahead`.
