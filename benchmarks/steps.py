@@ -25,6 +25,7 @@ QUANTITIES = {
 
 def run() -> list[Row]:
     """Rows of the three mechanisms, and of a batch."""
+    sx.enable_inline_calls()
     cases = ((furuta(), 20_000), (four_bar(), 20_000), (swinging(64, coulomb=1e-3), 4000))
     return [*(line for mechanism, steps in cases for line in _rows(mechanism, steps)), *_batch(furuta())]
 

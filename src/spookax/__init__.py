@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._compiled import jit as jit
+    from .loading import enable_inline_calls as enable_inline_calls
     from .loading import enable_x64 as enable_x64
     from .loading import load as load
     from .report import write_report as write_report
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "._compiled": ("jit",),
-    ".loading": ("enable_x64", "load"),
+    ".loading": ("enable_inline_calls", "enable_x64", "load"),
     ".report": ("write_report",),
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
     ".stepping": ("Simulator", "Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
