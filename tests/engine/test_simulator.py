@@ -223,3 +223,9 @@ def test_every_scene(path, bits):
         for control in controls:
             many.step(np.tile(control, (3, 1)))
         _close(many.position, np.tile(trajectory.position[-1], (3, 1)), dtype)
+
+
+def test_inline_calls_come_before_the_first_array():
+    jnp.zeros(1)
+    with pytest.raises(RuntimeError, match="before the first array"):
+        sx.enable_inline_calls()
