@@ -18,8 +18,11 @@ from . import saddle
 
 Coordinates = dict[str, Array]
 _NEWTON_LIMIT = 60
-_RELATIVE_COMPLIANCE = 1e-9  # of the projections: small against one, large against rounding
-_TOLERANCE = 1e-11
+# by the size of a float: relative compliance of the projections, small against one, large against rounding; what keeps
+# the matrix of given axes regular; the largest violation that remains
+_RELATIVE_COMPLIANCE = {8: 1e-9, 4: 1e-5}
+_REGULAR = {8: 1e-12, 4: 1e-6}
+_TOLERANCE = {8: 1e-11, 4: 1e-5}
 _HELD = 1e8  # how much heavier than itself a body is that is not to move
 
 
@@ -314,7 +317,7 @@ def _projection_rows(
         b_B=b_B,
         G=found.G,
         G_ahead=found.G,
-        sigma=jnp.where(system.filled, _RELATIVE_COMPLIANCE * scale, 1.0),
+        sigma=jnp.where(system.filled, _RELATIVE_COMPLIANCE[scale.dtype.itemsize] * scale, 1.0),
         a=found.gap,
         box=boxes.empty(system, D.dtype),
         position=jnp.zeros(na, dtype=D.dtype),
@@ -333,7 +336,7 @@ def _solve(system: System, rows: Rows, defect: Array, miss: Array, given: tuple[
     if not n:
         return v[..., 0], lam
     N = jnp.einsum("bif,big->fg", b, v[..., 1:])
-    N = N + 1e-12 * jnp.trace(N) * jnp.eye(n, dtype=N.dtype)
+    N = N + _REGULAR[N.dtype.itemsize] * jnp.trace(N) * jnp.eye(n, dtype=N.dtype)
     mu = small.solve(N, (-miss - jnp.einsum("bif,bi->f", b, v[..., 0]))[:, None])[:, 0]
     return v[..., 0] + v[..., 1:] @ mu, lam
 
@@ -376,7 +379,7 @@ def _close(
         return r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:]), near, worst, k + 1
 
     def go_on(carry):
-        return (carry[3] > _TOLERANCE) & (carry[4] < _NEWTON_LIMIT)
+        return (carry[3] > _TOLERANCE[r.dtype.itemsize]) & (carry[4] < _NEWTON_LIMIT)
 
     start = r, e, near, jnp.full((), jnp.inf, dtype=r.dtype), jnp.zeros((), dtype=int)
     return jax.lax.while_loop(go_on, body, start)[:3]
