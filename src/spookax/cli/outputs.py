@@ -34,7 +34,9 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
     input is what the motor gets from its time on; at the last time the one before. Nothing follows after a
     failed step.
     """
-    trajectory, params = jax.tree.map(np.asarray, (trajectory, params))  # pieces of JAX's arrays are compiled, each
+    # on the host: every piece of an array of JAX would be compiled
+    trajectory, params = jax.tree.map(np.asarray, (trajectory, params))
+    position, rate = np.asarray(trajectory.position), np.asarray(trajectory.rate)
     failed = int(trajectory.failed_step)
     count = failed + 1 if failed >= 0 else trajectory.time.shape[0]
     columns: Table = {"t [s]": np.asarray(trajectory.time, dtype=float)}
@@ -43,8 +45,8 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
         columns[f"motors.{motor}.input [{inputs.units[motor]}]"] = held[:, i]
     for i, axis in enumerate(system.axes):
         unit = "rad" if axis.rotational else "m"
-        columns[f"joints.{axis.name}.position [{unit}]"] = trajectory.position[:, i]
-        columns[f"joints.{axis.name}.rate [{unit}/s]"] = trajectory.rate[:, i]
+        columns[f"joints.{axis.name}.position [{unit}]"] = position[:, i]
+        columns[f"joints.{axis.name}.rate [{unit}/s]"] = rate[:, i]
     dimensions = sensor_dimensions(scene)
     for sensor in system.sensors:
         read = np.asarray(readings(system, params, trajectory, sensor))
