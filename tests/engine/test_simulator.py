@@ -158,8 +158,8 @@ def test_other_parameters_compile_nothing(rig, five, alone, moved):
     alone.reset(_of(states, 3))
 
 
-def test_controls_that_are_wrong(alone, together):
-    alone.reset()
+def test_controls_that_are_wrong(five, alone, together):
+    alone.reset(_of(five[1], 3))  # whatever another test gave
     before = alone.step([0.1, 0.0])
     with pytest.raises(ValueError, match=r"shape \(2,\) \(motors: drive, pull\), got \(3,\)"):
         alone.step([0.1, 0.0, 0.0])
