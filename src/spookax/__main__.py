@@ -4,6 +4,7 @@ Little is imported here: a word stands on the terminal, and Ctrl-C is heard, bef
 """
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ def main() -> int:
     live = sys.stderr is not None and sys.stderr.isatty()
     if live:
         print("starting ...", end="", file=sys.stderr, flush=True)
+    gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
     with stoppable() as stop:
         try:
             status = stop.run(lambda: _commands(live))

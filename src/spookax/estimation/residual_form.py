@@ -232,8 +232,8 @@ class ResidualEstimator:
             if used >= s.max_iterations:
                 return best[1], ESTIMATE_RESULTS.iteration_limit, used
             used += 1
-            bounds = jnp.maximum(low, -_TRUST), jnp.minimum(high, _TRUST)
-            dz = box_step(reduced.N, g, *bounds, jnp.asarray(damping.value))
+            bounds = np.maximum(low, -_TRUST), np.minimum(high, _TRUST)
+            dz = jnp.asarray(box_step(np.asarray(reduced.N), np.asarray(g), *bounds, damping.value))
             new, length = self._try(stage, here, linear, reduced, dz)
             new_value = new.cost + float(extra @ new.z)
             if np.isfinite(new_value) and new_value <= max(recent) + 1e-9 * abs(value):

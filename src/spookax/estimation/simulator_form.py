@@ -21,14 +21,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import lsq_linear
 
-from .._compiled import seldom_called
 from .._results import ESTIMATE_RESULTS
 from .._threads import concurrently
 from .._typing import AnyArray, Array
-from ..complementarity import MLCP, solve_mlcp
 from ..protocol import Noise, Samples
 from . import levels, recording
 from .levels import SAME_LEVEL, Evidence, at_present, estimate_levels
@@ -71,16 +69,20 @@ T = TypeVar("T")
 DEFAULT_SETTINGS = Settings()
 
 
-@seldom_called
-def box_step(N: Array, g: Array, lower: Array, upper: Array, damping: Array) -> Array:
-    """Minimiser of 1/2 d' (N + damping diag N) d - g' d between bounds, by the package's own Lemke solver.
+def box_step(N: np.ndarray, g: np.ndarray, lower: np.ndarray, upper: np.ndarray, damping: float) -> np.ndarray:
+    """Minimiser of 1/2 d' (N + damping diag N) d - g' d between bounds, as bounded least squares: some numbers of the
+    host, for which nothing is compiled. NaN if N or g is not finite.
 
     A parameter that N says nothing about stays where it is, unless g moves it.
     """
-    diagonal = jnp.diagonal(N)
-    D = 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0))
-    M = D[:, None] * N * D[None, :] + damping * jnp.eye(N.shape[0], dtype=N.dtype)
-    return D * solve_mlcp(MLCP(M, -D * g, lower / D, upper / D)).x
+    if not (g.size and np.isfinite(N).all() and np.isfinite(g).all()):
+        return np.full_like(g, np.nan)
+    diagonal = np.diagonal(N)
+    D = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    curvature, V = np.linalg.eigh(D[:, None] * N * D)
+    root = np.sqrt(np.maximum(curvature, 0.0) + damping)
+    A, b = root[:, None] * V.T, V.T @ (D * g) / root
+    return D * lsq_linear(A, b, (lower / D, upper / D), method="bvls", tol=1e-15, max_iter=10 * g.size).x
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -269,11 +271,9 @@ class Estimator:
         that a block's sweeps have. `path` has the form of the first recording's.
         """
         p = self.problem
-        count, samples, noise = len(p.z0), p.samples[0], self.noise(stage)
+        samples, noise = p.samples[0], self.noise(stage)
         z = np.concatenate([p.z0, np.zeros(len(p.own_weight))])
         calls, lin, f = recording.preparations(stage.model, z, noise, path, samples, self._steady(stage))
-        if count:
-            calls.append(functools.partial(box_step.prepare, np.eye(count), p.z0, p.lower, p.upper, np.asarray(1.0)))
         calls += self.level_preparations(stage, path, lin)
         return calls, lin, f
 
@@ -373,7 +373,7 @@ class Estimator:
         while self._used < s.max_iterations:
             low, high = np.maximum(lower - it.z, -_TRUST), np.minimum(upper - it.z, _TRUST)
             g = linear.g - slope if slope is not None else linear.g
-            d = np.asarray(box_step(linear.N, g, low, high, np.asarray(reach.damping)))
+            d = box_step(linear.N, g, low, high, reach.damping)
             done = _promised(cost, linear, g, d) < (_ROUGH if rough else s.tolerance) * abs(cost)
             if not done:
                 self._used += 1

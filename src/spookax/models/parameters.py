@@ -12,6 +12,7 @@
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
 import equinox as eqx
@@ -21,8 +22,9 @@ import numpy as np
 
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float
+from ..math.blocks import joined, unstacked
 from ..scene.expression import Expression
-from ..system import Params, System, locate
+from ..system import Params, System, locate, put
 from . import moments
 
 _NOTHING = 1e-6  # of the start of a `sinh` parameter: where it ends, small but with a sign
@@ -204,38 +206,54 @@ class ParameterMap(eqx.Module):
     def values(self, z: Float[Array, " p"]) -> Float[Array, " values"]:
         """Natural values (SI) of z, in the order of `paths`."""
         out: list[Array] = []
-        i = 0
-        for f, numbers in self._each():
-            scale, lower, upper, _, *start = (numbers[k] for k in range(_EACH + f.size_of_start))
-            if f.transform == "inertia":
-                out.append(_z_to_inertia(z[i : i + 6]))
-            elif f.transform == "network":
-                out.append(z[i : i + f.size])
-            elif f.transform == "moments":
-                out.append(moments.values(f.parts, jnp.stack(start), z[i : i + f.size]))
-            elif f.transform == "log":
-                out.append(jnp.sign(start[0]) * jnp.exp(z[i : i + 1]))
-            elif f.transform == "sinh":
-                out.append(scale * jnp.sinh(z[i : i + 1]))
-            elif f.transform == "box":
-                out.append(lower + (upper - lower) * jax.nn.sigmoid(z[i : i + 1]))
-            else:
-                out.append(scale * z[i : i + 1])
-            i += f.size
+        i = k = 0  # in z, in `numbers`
+        for several, group in itertools.groupby(self.kinds, lambda f: isinstance(f.start, tuple)):
+            kinds = list(group)
+            if not several:  # a run of single numbers at once
+                n = len(kinds)
+                numbers = jnp.reshape(jnp.asarray(self.numbers[k : k + n * (_EACH + 1)]), (n, _EACH + 1))
+                out.append(_single_numbers([f.transform for f in kinds], numbers, z[i : i + n]))
+                i, k = i + n, k + n * (_EACH + 1)
+                continue
+            for f in kinds:
+                start, part = self.numbers[k + _EACH : k + _EACH + f.size_of_start], z[i : i + f.size]
+                if f.transform == "inertia":
+                    out.append(_z_to_inertia(part))
+                elif f.transform == "network":
+                    out.append(part)
+                else:
+                    out.append(moments.values(f.parts, jnp.asarray(start), part))
+                i, k = i + f.size, k + _EACH + f.size_of_start
+        unknown = joined(out) if out else jnp.zeros(0, dtype=z.dtype)
         if not self.expressions:
-            return jnp.concatenate(out) if out else jnp.zeros(0, dtype=z.dtype)
-        found = dict(zip(self.unknown_paths, jnp.concatenate(out), strict=True))
-        known = iter(self._known())
+            return unknown
+        found = dict(zip(self.unknown_paths, unstacked(unknown), strict=True))
+        known, tied = iter(self._known()), []
         for path, expression, names in self.expressions:
             given = {name: next(known) for name in names}
             found[path] = jnp.asarray(expression.value(found | given), dtype=z.dtype)
-        return jnp.stack([found[path] for path in self.paths])
+            tied.append(found[path])
+        return jnp.concatenate([unknown, jnp.stack(tied)])
 
     def apply(self, params: Params, z: Float[Array, " p"]) -> Params:
         """`params` with the unknowns replaced."""
-        for path, value in zip(self.paths, self.values(z), strict=True):
-            params = locate(self.system, path).set(params, value)
-        return params
+        return put(params, [locate(self.system, path) for path in self.paths], self.values(z))
+
+
+def _single_numbers(transforms: list[str], numbers: Float[Array, "n 5"], z: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Values of unknowns that are one number each, by one expression for each transform."""
+    scale, lower, upper, start = (numbers[:, k] for k in (0, 1, 2, _EACH))
+    laws = {
+        "identity": lambda z: scale * z,
+        "log": lambda z: jnp.sign(start) * jnp.exp(z),
+        "sinh": lambda z: scale * jnp.sinh(z),
+        "box": lambda z: lower + (upper - lower) * jax.nn.sigmoid(z),
+    }
+    out = z
+    for name in dict.fromkeys(transforms):
+        mine = np.array([transform == name for transform in transforms])
+        out = laws[name](z) if mine.all() else jnp.where(mine, laws[name](jnp.where(mine, z, 0.0)), out)
+    return out
 
 
 _EACH = 4  # numbers of an unknown, and its starts

@@ -4,6 +4,7 @@ from .build import build as build
 from .params import ParameterPath as ParameterPath
 from .params import Params as Params
 from .params import locate as locate
+from .params import put as put
 from .state import State as State
 from .system import Axis as Axis
 from .system import Joint as Joint

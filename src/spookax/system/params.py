@@ -2,12 +2,15 @@
 
 import dataclasses
 import difflib
+from collections.abc import Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float, Scalar
+from ..math.product import matvec
 from .system import System
 
 
@@ -113,12 +116,43 @@ class ParameterPath:
     def set(self, params: Params, value: Scalar) -> Params:
         if self.key:
             return eqx.tree_at(lambda p: p.rows[self.index[0]][self.key], params, value)
-        place = self.index if self.count == 1 else slice(self.index[0], self.index[0] + self.count)
-        old = getattr(params, self.field)
-        here = np.zeros(jnp.shape(old), dtype=bool)
-        here[place] = True
-        new = jnp.where(here, value, old)
+        new = jnp.where(self.mask(params), value, getattr(params, self.field))
         return eqx.tree_at(lambda p: getattr(p, self.field), params, new)
+
+    def mask(self, params: Params) -> np.ndarray:
+        """Which entries of the field are this number."""
+        here = np.zeros(jnp.shape(getattr(params, self.field)), dtype=bool)
+        here[self.index if self.count == 1 else slice(self.index[0], self.index[0] + self.count)] = True
+        return here
+
+
+def put(params: Params, places: Sequence[ParameterPath], values: Float[Array, " values"]) -> Params:
+    """`params` with a number at each of the places, all those of a field at once."""
+    fields: dict[str, list[tuple[int, int]]] = {}
+    for k, place in enumerate(places):
+        if place.key:
+            params = place.set(params, values[k])
+            continue
+        mine = np.flatnonzero(place.mask(params))
+        fields.setdefault(place.field, []).extend((int(i), k) for i in mine)
+    new = {name: _with_entries(getattr(params, name), entries, values) for name, entries in fields.items()}
+    return dataclasses.replace(params, **new)
+
+
+def _with_entries(old: Array, entries: list[tuple[int, int]], values: Float[Array, " values"]) -> Array:
+    """`old` with entries (in flat order) from `values`: pairs of places in both."""
+    there, here = (np.array(side) for side in zip(*entries, strict=True))
+    size, count = np.size(old), len(entries)
+    if (np.diff(there) == 1).all() and (np.diff(here) == 1).all():  # such as the weights of a network
+        part = jax.lax.slice_in_dim(values, here[0], here[0] + count)
+        new = jax.lax.pad(part, jnp.zeros((), values.dtype), [(there[0], size - count - there[0], 0)])
+    else:
+        choice = np.zeros((size, len(values)))
+        choice[there, here] = 1.0
+        new = matvec(jnp.asarray(choice, dtype=values.dtype), values)
+    mine = np.zeros(size, dtype=bool)
+    mine[there] = True
+    return jnp.where(mine.reshape(np.shape(old)), new.reshape(np.shape(old)), old)
 
 
 def paths(system: System) -> dict[str, ParameterPath]:
