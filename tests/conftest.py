@@ -9,15 +9,17 @@ CACHE = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"  # `pytest --c
 os.environ.setdefault("SPOOKAX_CACHE", str(CACHE.with_name("programs")))
 MAPPINGS = Path("/proc/self/maps")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
-# XLA without its slow passes, for what does not ask for options of its own. Slow tests run long: they have all of them.
-QUICK = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+# XLA without its slow passes. Slow tests run long: they have all of them.
+PASSES = "while-loop-invariant-code-motion", "while-loop-constant-sinking", "simplify-while-loops"
+LEVEL = "xla_backend_optimization_level"
+QUICK = f"--xla_cpu_use_fusion_emitters=false --{LEVEL}=0 --xla_disable_hlo_passes={','.join(PASSES)}"
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-from spookax._compiled import forget_programs  # noqa: E402
+from spookax import _compiled  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -32,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compiling is what the default tests cost."""
     if "not slow" in config.option.markexpr:
         os.environ.setdefault("XLA_FLAGS", QUICK)  # before the first array
+        _compiled.QUICK[LEVEL] = 0
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
 
 
@@ -47,7 +50,7 @@ def _compiled_code_is_let_go():
     # at the next one: a session that keeps all that its tests compile does not reach its end.
     yield
     if MAPPINGS.exists() and MAPPINGS.read_bytes().count(b"\n") > 20_000:
-        forget_programs()
+        _compiled.forget_programs()
         jax.clear_caches()
 
 

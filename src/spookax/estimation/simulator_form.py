@@ -113,7 +113,8 @@ def _promised(cost: float, linear: _Linear, g: np.ndarray, d: np.ndarray, alpha:
     `g`: of the linear problem, less a slope of what the cost does not contain.
     """
     parameters = alpha * g @ d - alpha**2 * d @ linear.N @ d / 2
-    return float(parameters + (1 - (1 - alpha) ** 2) * (cost - linear.q))
+    states = max(cost - linear.q, 0.0)  # below zero by rounding alone
+    return float(parameters + (1 - (1 - alpha) ** 2) * states)
 
 
 class Estimator:
