@@ -1,5 +1,6 @@
 """What the innovations of a fit say in words: whether they are white, and which fault of a recording to look for."""
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,11 +11,13 @@ from scipy import special
 from .._compiled import compiled
 from .._typing import Array
 from ..estimation.innovations import ljung_box
+from ..estimation.outliers import KEPT
 from ..estimation.problem import Fit
 from ..models import Multibody
 from ..system import Params
 from .blemishes import blemishes
 from .misread import Misread
+from .outliers import weights
 from .setup import Setup
 from .signatures import Explained, Key, explained, signatures
 
@@ -47,7 +50,7 @@ class Suspect(NamedTuple):
 _CURES = {
     "gaps": "Cut the recording into windows between the gaps.",
     "saturation": "Leave those readings empty; if the mechanism has a stop there, give the joint limits.",
-    "outliers": "Leave those readings empty.",
+    "outliers": "Write `outliers: 0.02` under `estimator`, or leave those readings empty.",
     "sign": "Turn the sign of the column, or of the axis in the scene.",
     "unit": "Check the unit in the header of the column.",
     "scale": "Check the calibration of the column, or make the gain a parameter.",
@@ -142,7 +145,7 @@ def _largest(lines: list[np.ndarray]) -> list[float]:
 
 def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> list[Suspect]:
     """What may be wrong, the likeliest first: each kind once, where it shows most."""
-    found = [*_at_sight(setup), *_from_parameters(setup, fit)]
+    found = [*_at_sight(setup, fit), *_from_parameters(setup, fit)]
     if wrong is not None:
         found.append(_misread(wrong))
     if fit.parts is not None and np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost):
@@ -154,8 +157,12 @@ def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Mi
     return [s for s in ranked if s.gain > _REST * min(ranked[0].gain, _CERTAIN / 10)]
 
 
-def _at_sight(setup: Setup) -> Iterator[Suspect]:
-    for recording in setup.recordings:
+def _at_sight(setup: Setup, fit: Fit) -> Iterator[Suspect]:
+    for i, recording in enumerate(setup.recordings):
+        if setup.outliers:  # what was set aside is mended
+            aside = weights(setup, fit, i)
+            kept = {name: np.where(aside[name] < KEPT, np.nan, y) for name, y in recording.sensors.items()}
+            recording = dataclasses.replace(recording, sensors=kept)
         for kind, where, count, text in blemishes(recording):
             place = f"{where} in {recording.name}" if where else recording.name
             yield Suspect(kind, where, _CERTAIN + count, None, f"{place}: {text}", _CURES[kind])
