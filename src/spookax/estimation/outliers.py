@@ -13,7 +13,8 @@ reading: errors are divided by that excess before they are judged.
 weights; de Jong and Penzer (1998) for the prediction of a reading from all others.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -86,12 +87,16 @@ def _alone(after: tuple[Array, Array], lin: Linearised, f: Filtered) -> tuple[tu
     return jax.lax.scan(back, after, (lin.A, lin.H, lin.J, f.P, f.K, f.Fi_nu), reverse=True)
 
 
+def _behind_all(lin: Linearised) -> tuple[np.ndarray, np.ndarray]:
+    n = lin.A.shape[1]
+    return np.zeros(n), np.zeros((n, n))
+
+
 def left_out(part: Part, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of every reading, what all others predict of it: error and variance, the reading's own included, in its standard
     deviation before it was weighed. Shaped as `root`.
     """
-    n = part.lin[0].A.shape[1]
-    _, found = blocks.backward(_alone, (np.zeros(n), np.zeros((n, n))), part.lin, part.f)
+    _, found = blocks.backward(_alone, _behind_all(part.lin[0]), part.lin, part.f)
     u, precision = (np.asarray(a).reshape(root.shape) for a in joined(found))
     return u / precision / root, 1 + np.maximum(1 / precision - 1, 0.0) / root**2
 
@@ -139,7 +144,6 @@ def rescaled(lin: Sequence[Linearised], ratio: np.ndarray) -> list[Linearised]:
     ]
 
 
-def preparation(lin: Linearised, f: Filtered):
+def preparation(lin: Linearised, f: Filtered) -> Callable[[], None]:
     """A call that compiles what `reweighted` will call for blocks of this form."""
-    n = lin.A.shape[1]
-    return lambda: _alone.prepare((np.zeros(n), np.zeros((n, n))), lin, f)
+    return functools.partial(_alone.prepare, _behind_all(lin), lin, f)

@@ -95,8 +95,7 @@ class Estimator(Strict):
     sensor_noise: SensorNoise = Field(default_factory=SensorNoise, description="Sensor noise")
     outliers: Annotated[float, Field(gt=0, lt=0.5)] | None = Field(
         default=None,
-        description="Share of the readings that may be wild: those that all others contradict count little or nothing, "
-        "and are listed; when left out, every reading counts",
+        description="Share of the readings that may be wild and lose their weight; when left out, all count",
     )
     friction_speed: Stages | None = Field(
         default=None,

@@ -49,7 +49,9 @@ def _readings(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> Itera
         for name, weight in weights(setup, fit, i).items():
             first = channels.index(name)
             for k, c in np.argwhere(weight < KEPT):
-                value, predicted = (float(states[f"{recording.name}/{s}/{name}"][k, c]) for s in ("measured", "estimated"))
+                value, predicted = (
+                    float(states[f"{recording.name}/{s}/{name}"][k, c]) for s in ("measured", "estimated")
+                )
                 yield {
                     "recording": recording.name,
                     "sensor": name,

@@ -29,8 +29,8 @@ def without_gross(recording: Recording, sd: dict[str, np.ndarray]) -> Recording:
 
 
 def off_neighbours(time: np.ndarray, value: np.ndarray, sd: float) -> Float[np.ndarray, " n"]:
-    """How far readings are off the nearest of three predictions, in usual errors, at least `sd`: by the parabolas through
-    the three before and the three behind, and by the cubic through two of each. Zero where there is none.
+    """How far readings are off the nearest of three predictions, in usual errors, at least `sd`; zero where there is
+    none: by the parabolas through the three before and the three behind, and by the cubic through two of each.
 
     A wild neighbour spoils one or two of the predictions, a wild reading is off all three.
     """

@@ -153,7 +153,9 @@ class Solver:
     def _settings(self) -> Settings:
         s = self.study.estimator
         levels = {"process": bool(s.process_noise.estimate), "sensors": bool(s.sensor_noise.estimate)}
-        settings = Settings(s.max_iterations, s.tolerance, s.objective == "marginal", outliers=s.outliers or 0.0, **levels)
+        settings = Settings(
+            s.max_iterations, s.tolerance, s.objective == "marginal", outliers=s.outliers or 0.0, **levels
+        )
         return _roughly(settings) if self.by_prediction else settings
 
     def _settings_of_all(self) -> Settings:

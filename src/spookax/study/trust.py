@@ -93,7 +93,8 @@ def _set_aside(content: Mapping[str, Any]) -> Iterator[str]:
     """How many readings count as outliers, where the study allows for some."""
     if found := content.get("outliers"):
         aside, of = (sum(sensor[key] for sensor in found["sensors"].values()) for key in ("set_aside", "of"))
-        yield f"{aside or 'None'} of {of} readings {'was' if aside < 2 else 'were'} set aside as wild."
+        were = "were set aside as outliers" if aside > 1 else "was set aside as an outlier"
+        yield f"{aside or 'None'} of {of} readings {were}."
 
 
 def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None, float | None]]:
