@@ -1,6 +1,5 @@
 """What the innovations of a fit say in words: whether they are white, and which fault of a recording to look for."""
 
-import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -11,13 +10,12 @@ from scipy import special
 from .._compiled import compiled
 from .._typing import Array
 from ..estimation.innovations import ljung_box
-from ..estimation.outliers import KEPT
 from ..estimation.problem import Fit
 from ..models import Multibody
 from ..system import Params
 from .blemishes import blemishes
 from .misread import Misread
-from .outliers import weights
+from .outliers import kept, used
 from .setup import Setup
 from .signatures import Explained, Key, explained, signatures
 
@@ -159,11 +157,13 @@ def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Mi
 
 def _at_sight(setup: Setup, fit: Fit) -> Iterator[Suspect]:
     for i, recording in enumerate(setup.recordings):
-        if setup.outliers:  # what was set aside is mended
-            aside = weights(setup, fit, i)
-            kept = {name: np.where(aside[name] < KEPT, np.nan, y) for name, y in recording.sensors.items()}
-            recording = dataclasses.replace(recording, sensors=kept)
-        for kind, where, count, text in blemishes(recording):
+        found = list(blemishes(recording))
+        if setup.outliers:  # what was set aside is mended, and no gap
+            rest = kept(setup, fit, i)
+            found = [b for b in found if b.kind == "gaps"]
+            found += [b for b in blemishes(rest) if b.kind == "saturation"]
+            found += [b for b in blemishes(used(rest, setup, fit, i)) if b.kind == "outliers"]
+        for kind, where, count, text in found:
             place = f"{where} in {recording.name}" if where else recording.name
             yield Suspect(kind, where, _CERTAIN + count, None, f"{place}: {text}", _CURES[kind])
 

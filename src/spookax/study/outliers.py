@@ -1,5 +1,6 @@
 """The readings that an estimate has set aside as outliers."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from .._typing import Float
 from ..estimation.outliers import KEPT
 from ..estimation.problem import Fit
+from .recording import Recording
 from .setup import Setup
 
 
@@ -22,6 +24,27 @@ def weights(setup: Setup, fit: Fit, i: int) -> dict[str, Float[np.ndarray, "samp
         column += size
         found[name] = np.where(seen[:, part] > 0, weight[:, part], np.nan)
     return found
+
+
+def kept(setup: Setup, fit: Fit, i: int) -> Recording:
+    """A recording without readings that were set aside; of those that were not used, without gross outliers."""
+    recording, clean = setup.recordings[i], setup.clean[i].sensors
+    sensors = {
+        name: np.where(np.isnan(weight), clean[name], np.where(weight < KEPT, np.nan, recording.sensors[name]))
+        for name, weight in weights(setup, fit, i).items()
+    }
+    return dataclasses.replace(recording, sensors=sensors)
+
+
+def used(recording: Recording, setup: Setup, fit: Fit, i: int) -> Recording:
+    """Those samples of a recording that have a reading which was used."""
+    at = np.any(np.isfinite(np.column_stack(list(weights(setup, fit, i).values()))), axis=1)
+    return dataclasses.replace(
+        recording,
+        time=recording.time[at],
+        inputs={name: values[at] for name, values in recording.inputs.items()},
+        sensors={name: values[at] for name, values in recording.sensors.items()},
+    )
 
 
 def outliers(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> dict[str, Any] | None:

@@ -12,6 +12,8 @@ from .recording import Recording
 _GROSS = 8.0  # usual errors that a reading is off whatever its neighbours predict
 _USUAL = 3.0  # of the median of the least of three errors: their standard deviation, about
 _SIDE = 3  # neighbours of a reading on either side
+_WINDOW = 11  # readings that a median is taken of
+_NEIGHBOURS = (-3, -2, -1), (1, 2, 3), (-2, -1, 1, 2)  # that predict it
 
 
 def without_gross(recording: Recording, sd: dict[str, np.ndarray]) -> Recording:
@@ -32,32 +34,48 @@ def off_neighbours(time: np.ndarray, value: np.ndarray, sd: float) -> Float[np.n
     """How far readings are off the nearest of three predictions, in usual errors, at least `sd`; zero where there is
     none: by the parabolas through the three before and the three behind, and by the cubic through two of each.
 
-    A wild neighbour spoils one or two of the predictions, a wild reading is off all three.
+    A wild neighbour spoils one or two of the predictions, a wild reading is off all three. Neighbours are at first those
+    near the median of their own (Hampel 1974), then those that were not off themselves.
     """
     there = np.flatnonzero(np.isfinite(value))
     off = np.zeros(len(value))
     if len(there) < 2 * _SIDE + 1:
         return off
     t, y = time[there], value[there]
-    sets = [(-3, -2, -1), (1, 2, 3), (-2, -1, 1, 2)]
-    least = np.min([_error(t, y, np.array(s)) for s in sets], axis=0)
-    usual = max(_USUAL * float(np.median(least)), sd)
-    off[there] = np.where(np.isfinite(least), least / usual, 0.0)
+    good = _near_median(y, sd)
+    for _ in range(2):
+        least = np.min([_error(t, y, good, np.array(offsets)) for offsets in _NEIGHBOURS], axis=0)
+        usual = max(_USUAL * float(np.median(least)), sd)
+        off[there] = np.where(np.isfinite(least), least / usual, 0.0)
+        good = np.flatnonzero(off[there] <= _GROSS)
     return off
 
 
-def _error(t: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> Float[np.ndarray, " n"]:
-    """Error of the polynomial through some neighbours, over how much noise of theirs enlarges it; infinite at ends."""
-    n = len(t)
-    at = np.arange(n)[:, None] + offsets
-    inside = np.all((at >= 0) & (at < n), axis=1)
-    error = np.full(n, np.inf)
-    at, here = at[inside], t[inside, None]
-    weights = np.ones_like(at, dtype=float)
+def _near_median(y: np.ndarray, sd: float) -> np.ndarray:
+    """Indices of the readings that are not far off the median of their neighbourhood, beside how far others are."""
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(y, _WINDOW // 2, mode="reflect"), _WINDOW)
+    middle = np.median(around, axis=1)
+    spread = np.median(np.abs(around - middle[:, None]), axis=1) / 0.6745
+    return np.flatnonzero(np.abs(y - middle) <= _GROSS * np.maximum(spread, sd))
+
+
+def _error(t: np.ndarray, y: np.ndarray, good: np.ndarray, offsets: np.ndarray) -> Float[np.ndarray, " n"]:
+    """Error of the polynomial through some neighbours, over how much noise of theirs enlarges it; infinite at ends.
+
+    `good`: which readings count as neighbours; `offsets`: which of them, negative before and positive behind.
+    """
+    every = np.arange(len(t))
+    behind = np.searchsorted(good, every, side="right")  # the first of them behind a reading
+    before = np.searchsorted(good, every, side="left")
+    place = np.where(offsets < 0, before[:, None] + offsets, behind[:, None] + offsets - 1)
+    inside = np.all((place >= 0) & (place < len(good)), axis=1)
+    error = np.full(len(t), np.inf)
+    at, here = good[place[inside]], t[inside]
+    weights = np.ones(at.shape)
     for i in range(len(offsets)):  # Lagrange
         for j in range(len(offsets)):
             if j != i:
-                weights[:, i] *= (here[:, 0] - t[at[:, j]]) / (t[at[:, i]] - t[at[:, j]])
+                weights[:, i] *= (here - t[at[:, j]]) / (t[at[:, i]] - t[at[:, j]])
     off = y[inside] - np.sum(weights * y[at], axis=1)
     error[inside] = np.abs(off) / np.sqrt(1 + np.sum(weights**2, axis=1))
     return error
