@@ -34,8 +34,8 @@ def off_neighbours(time: np.ndarray, value: np.ndarray, sd: float) -> Float[np.n
     """How far readings are off the nearest of three predictions, in usual errors, at least `sd`; zero where there is
     none: by the parabolas through the three before and the three behind, and by the cubic through two of each.
 
-    A wild neighbour spoils one or two of the predictions, a wild reading is off all three. Neighbours are at first those
-    near the median of their own (Hampel 1974), then those that were not off themselves.
+    A wild neighbour spoils one or two of the predictions, a wild reading is off all three. Neighbours are at first
+    those near the median of their own (Hampel 1974), then those that were not off themselves.
     """
     there = np.flatnonzero(np.isfinite(value))
     off = np.zeros(len(value))
