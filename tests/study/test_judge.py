@@ -31,8 +31,9 @@ def fit(result: Any = ESTIMATE_RESULTS.successful, cost: float = 3.0, sd: float 
     wrong = jnp.arange(STEPS) == (-1 if bad is None else bad)
     steps = jax.vmap(lambda w: STEP_RESULTS.where(w, STEP_RESULTS.pivot_limit, STEP_RESULTS.successful))(wrong)
     paths = (SimpleNamespace(result=steps),)
-    noise = SimpleNamespace(sensor=np.array([sd]))
-    return SimpleNamespace(result=result, cost=cost, noise=noise, iterate=SimpleNamespace(paths=paths))
+    noise, weights = SimpleNamespace(sensor=np.array([sd])), (np.ones((STEPS, 1, 1)),)
+    iterate = SimpleNamespace(paths=paths)
+    return SimpleNamespace(result=result, cost=cost, noise=noise, iterate=iterate, root_weights=weights)
 
 
 def end(fit: Any, failure: str = "", interrupted: bool = False) -> tuple[str, str]:

@@ -169,6 +169,7 @@ def test_defaults_are_those_of_the_documented_format():
         "step": None,
         "process_noise": {"kind": "joints", "density": 1e-5, "estimate": "prediction"},
         "sensor_noise": {"estimate": None},
+        "outliers": None,
         "friction_speed": None,
         "noise_scale": (1.0,),
         "max_iterations": 60,

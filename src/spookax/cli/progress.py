@@ -11,6 +11,8 @@ from ..scene.paths import network_of
 from ..study.estimate import Estimate
 from ..study.recursive import Tracking
 
+_FARTHEST = 3  # outliers of a sensor that are told
+
 
 def tracking_text(found: Tracking) -> str:
     """Parameters at the end with standard deviations, and what the innovations of every recording say."""
@@ -55,12 +57,24 @@ def result_text(estimate: Estimate) -> str:
                 f"{run}, {sensor}: RMS error {signal['rms']:.3g} {units(signal['unit'])} along the estimate, "
                 f"{signal['rms_open_loop']:.3g} simulated from the start"
             )
+    lines += _outliers(content.get("outliers") or {})
     lines += validation_lines(content.get("validation") or {})
     if told := content.get("trust"):
         lines += ["", f"{told['sentence']}.", *(f"- {reason}" for reason in told["reasons"])]
     if found := content.get("diagnosis"):
         lines.append(found["sentence"])
     return "\n".join(lines)
+
+
+def _outliers(found: Mapping[str, Any]) -> list[str]:
+    """How many readings of every sensor were set aside, and those that are farthest off."""
+    lines = []
+    for sensor, counts in found.get("sensors", {}).items():
+        own = [reading for reading in found["readings"] if reading["sensor"] == sensor][:_FARTHEST]
+        worst = ", ".join(f"{r['recording']} at {r['time']:.6g} s ({r['off']:+.3g} sd)" for r in own)
+        text = f"{sensor}: {counts['set_aside']} of {counts['of']} readings set aside as outliers"
+        lines.append(text + (f", farthest off {worst}" if worst else ""))
+    return lines
 
 
 def validation_lines(runs: Mapping[str, Any]) -> list[str]:

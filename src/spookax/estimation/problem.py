@@ -30,6 +30,7 @@ class Problem:
     own_weight: np.ndarray
     initial_sd: float = 1.0  # prior sd of the free directions of x_0 (positions in m or rad; velocities times 10)
     least_sd: np.ndarray | None = None  # of every channel: an estimated sensor noise never falls below it
+    root_weights: tuple[np.ndarray, ...] | None = None  # of the readings where the iteration begins, else all one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Settings:
     parameters. `determinant`: whether the log-determinant of either is part of the objective. `process`, `sensors`:
     whether these noise levels are estimated from the evidence after every stage. `silent`: process noise levels that
     are kept say nothing about the parameters, as if they had been found from the same recordings. `together`: sensor
-    noises keep their ratios.
+    noises keep their ratios. `outliers`: share of the readings that may be wild (`estimation.outliers`); 0: all count.
     """
 
     max_iterations: int = 60
@@ -69,6 +70,7 @@ class Settings:
     sensors: bool = False
     silent: bool = False
     together: bool = False
+    outliers: float = 0.0
 
 
 class Iterate(NamedTuple):
@@ -201,4 +203,5 @@ class Fit:
     _: dataclasses.KW_ONLY
     slope: np.ndarray  # of the cost in z, states and own parameters following
     reach: np.ndarray
+    root_weights: tuple[np.ndarray, ...]  # of every reading, shaped as `seen`; all one where none may be wild
     parts: tuple[Part, ...] | None = None  # the recordings, linearised and filtered, where the form does that

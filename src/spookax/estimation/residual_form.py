@@ -33,6 +33,7 @@ from .._results import ESTIMATE_RESULTS
 from .._typing import Array, Float
 from ..math.bordered import Factor
 from ..math.small import solve_upper
+from .outliers import all_kept, weighed
 from .problem import Fit, Iterate, Problem, Progress, Settings, Stage, posterior
 from .residual_rows import (
     Linear,
@@ -114,6 +115,7 @@ class ResidualEstimator:
 
     def __init__(self, problem: Problem, settings: Settings, report: Callable[[Progress], None] | None = None):
         self.problem, self.settings, self.report = problem, settings, report
+        self.weigh(problem.root_weights or all_kept(problem.samples))
         self.history: list[Progress] = []
         self.iterate: Iterate | None = None
         self.stage = 0
@@ -134,6 +136,10 @@ class ResidualEstimator:
         """A fit of an iterate that did not converge (interrupted)."""
         return self._finish(stage, self._read_back(stage, it), ESTIMATE_RESULTS.interrupted, len(self.history))
 
+    def weigh(self, root_weights: tuple[np.ndarray, ...]) -> None:
+        """Let readings count as much as these say; weights are found between runs (`Estimator.update_weights`)."""
+        self.root_weights, self.samples = root_weights, weighed(self.problem, root_weights)
+
     # --- all recordings
 
     def _here(self, z: Array, own: Sequence[Array], points: list[Point]) -> _Here:
@@ -147,7 +153,7 @@ class ResidualEstimator:
         """The same states, explained by the stage's own noise and friction."""
         points = [
             read_back(stage.model, jnp.concatenate([it.z, own]), stage.noise, path.x, samples)  # pyright: ignore
-            for own, path, samples in zip(it.own, it.paths, self.problem.samples, strict=True)
+            for own, path, samples in zip(it.own, it.paths, self.samples, strict=True)
         ]
         return self._here(jnp.asarray(it.z), [jnp.asarray(own) for own in it.own], points)
 
@@ -155,7 +161,7 @@ class ResidualEstimator:
         weight, sd = jnp.asarray(self.problem.own_weight), self.problem.initial_sd
         return [
             linear_rows(stage.model, jnp.concatenate([here.z, own]), stage.noise, point, samples, weight, sd)  # pyright: ignore
-            for own, point, samples in zip(here.own, here.points, self.problem.samples, strict=True)
+            for own, point, samples in zip(here.own, here.points, self.samples, strict=True)
         ]
 
     def _reduce(self, linear: list[Linear], here: _Here, damping: float) -> _Reduced:
@@ -172,7 +178,7 @@ class ResidualEstimator:
     def _try(self, stage: Stage, here: _Here, linear: list[Linear], reduced: _Reduced, dz: Array):
         """(new iterate, squared length of the planned displacements)."""
         own, points, length = [], [], 0.0
-        for i, (part, samples) in enumerate(zip(linear, self.problem.samples, strict=True)):
+        for i, (part, samples) in enumerate(zip(linear, self.samples, strict=True)):
             T, z = reduced.own[i], jnp.concatenate([here.z, here.own[i]])
             d_own = -(T[:, :-1] @ dz + T[:, -1])
             d = substitute(reduced.factors[i], jnp.concatenate([d_own, dz]))
@@ -191,7 +197,7 @@ class ResidualEstimator:
         def at(dz: Array) -> float:
             own = [o - T[:, :-1] @ dz for o, T in zip(here.own, reduced.own, strict=True)]
             points = []
-            for i, (part, samples) in enumerate(zip(linear, self.problem.samples, strict=True)):
+            for i, (part, samples) in enumerate(zip(linear, self.samples, strict=True)):
                 d_own = own[i] - here.own[i]
                 z, step = jnp.concatenate([here.z, here.own[i]]), jnp.concatenate([dz, d_own])
                 d = slopes[i] @ jnp.concatenate([d_own, dz])
@@ -274,6 +280,7 @@ class ResidualEstimator:
             noise=stage.noise,
             slope=slope,
             reach=reach,
+            root_weights=self.root_weights,
             log_density=log_density,
         )
 

@@ -28,7 +28,7 @@ from .._results import ESTIMATE_RESULTS
 from .._threads import concurrently
 from .._typing import AnyArray, Array
 from ..protocol import Noise, Samples
-from . import levels, recording
+from . import levels, outliers, recording
 from .levels import SAME_LEVEL, Evidence, at_present, estimate_levels
 from .linearise import Linearised, Path, before
 from .problem import Fit, Iterate, Part, Problem, Progress, Settings, Stage, posterior
@@ -56,7 +56,7 @@ _LARGE = 1.0  # the same: a step that was worth taking
 _ROUGH = 0.01  # relative decrease that ends what is iterated only roughly: stages, and the rounds of noise levels
 _SHORT = 0.2  # fraction of a step below which a rough phase is given up
 _TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
-_LEVEL_ROUNDS = 4
+_LEVEL_ROUNDS = 4  # of noise levels and weights; and of weights once these have settled
 SLOPE_ROUNDS = 6
 SAME_SLOPE = 0.01  # step of a parameter, in its standard deviations, after which the slope is the same
 _NEAR = 0.3  # distance over which the slope of the log-determinant is taken as constant, in z
@@ -125,7 +125,8 @@ def _promised(cost: float, linear: _Linear, g: np.ndarray, d: np.ndarray, alpha:
 class Estimator:
     """The iteration of one stage after the other. Keeps the last iterate and its stage: it can be interrupted.
 
-    `process`, `sensor`: factors on the stages' noise levels, as estimated so far.
+    `process`, `sensor`: factors on the stages' noise levels, as estimated so far. `root_weights`: of the readings, the
+    same; while a step is judged they are held.
     """
 
     def __init__(self, problem: Problem, settings: Settings, report: Callable[[Progress], None] | None = None):
@@ -134,6 +135,7 @@ class Estimator:
         self.iterate: Iterate | None = None
         self.process: Any = 1.0
         self.sensor = np.ones(problem.samples[0].y.shape[-1])
+        self.root_weights = problem.root_weights or outliers.all_kept(problem.samples)
         self.stage = self._used = 0
         self.first_cost: float | None = None  # after the first stage, at the levels as given
         self._width = 0  # of the model that the present stage is linearised with, see `Reach`
@@ -154,7 +156,7 @@ class Estimator:
     def _recordings(self, it: Iterate) -> list[tuple[np.ndarray, Path, Samples]]:
         """(all parameters, path, samples) of every recording."""
         z = [np.concatenate([it.z, own]) for own in it.own]
-        return list(zip(z, it.paths, self.problem.samples, strict=True))
+        return list(zip(z, it.paths, outliers.weighed(self.problem, self.root_weights), strict=True))
 
     @staticmethod
     def _each(task: Callable[..., T], items: Sequence[tuple]) -> list[T]:
@@ -281,6 +283,8 @@ class Estimator:
         z = np.concatenate([p.z0, np.zeros(len(p.own_weight))])
         calls, lin, f = recording.preparations(stage.model, z, noise, path, samples, self._steady(stage))
         calls += self.level_preparations(stage, path, lin)
+        if self.settings.outliers:
+            calls.append(outliers.preparation(lin, f))
         return calls, lin, f
 
     def level_preparations(self, stage: Stage, path: Path, lin: Linearised) -> list[Callable[[], None]]:
@@ -300,7 +304,8 @@ class Estimator:
 
     def begin(self, it: Iterate, stage: Stage) -> tuple[Iterate, float]:
         """The first stage alone, roughly: where it leads and what that costs."""
-        it, _, _ = self._minimise(stage, it, rough=True, steady=self._steady(stage))
+        it, linear, _ = self._minimise(stage, it, rough=True, steady=self._steady(stage))
+        self.update_weights(it, linear)
         return it, self.cost(stage, it)
 
     def run(self, it: Iterate, stages: Sequence[Stage]) -> Fit:
@@ -308,7 +313,7 @@ class Estimator:
         self.iterate = it
         linear, result = None, ESTIMATE_RESULTS.successful
         steady = self._steady(stages[0])
-        with_levels = self.settings.process or self.settings.sensors
+        adapted = self.settings.process or self.settings.sensors or self.settings.outliers
         self._used = 0
         for self.stage, stage in enumerate(stages):
             self._width = 0
@@ -319,20 +324,33 @@ class Estimator:
             if result == ESTIMATE_RESULTS.nonfinite:
                 break
             if self.stage == 0:
+                linear, _ = self.update_weights(it, linear)
                 self.first_cost = self.cost(stage, it)
-            # in the last stage in turn with the iteration, until levels and parameters agree
-            for _ in range((_LEVEL_ROUNDS if last else 1) if with_levels else 0):
-                it, linear, changed = self.update_levels(stage, it, linear)
+            # in the last stage in turn with the iteration, until weights, levels and parameters agree
+            for _ in range((_LEVEL_ROUNDS if last else 1) if adapted else 0):
+                linear, reweighted = self.update_weights(it, linear)
+                it, linear, relevelled = self.update_levels(stage, it, linear)
                 self.iterate = it
-                if not (changed and last):
+                if not (last and (reweighted or relevelled)):
                     break
                 it, linear, result = self._minimise(stage, it, rough=True, linear=linear, steady=steady)
-        stage = stages[-1]
         assert linear is not None
+        for left in reversed(range(_LEVEL_ROUNDS)):  # once, unless weights change by what the end is like
+            it, linear, result = self._to_the_end(stages[-1], it, linear, result, steady)
+            if not left or result != ESTIMATE_RESULTS.successful:
+                break
+            linear, reweighted = self.update_weights(it, linear)
+            if not reweighted:
+                break
+        return self._finish(stages[-1], it, linear, result)
+
+    def _to_the_end(
+        self, stage: Stage, it: Iterate, linear: _Linear, result: Any, steady: bool
+    ) -> tuple[Iterate, _Linear, Any]:
+        """From a rough minimum to that with the log-determinant, levels and weights held."""
         if steady and result == ESTIMATE_RESULTS.successful:
             if self.settings.process or self.settings.silent:
-                it, linear, result = self._minimise(stage, it, rough=False, linear=linear, steady=True)
-                return self._finish(stage, it, linear, result)
+                return self._minimise(stage, it, rough=False, linear=linear, steady=True)
             linear = self.linear(stage, it)
         for _ in range(SLOPE_ROUNDS):  # to the end, with the slope of the log-determinant until that has settled
             if result != ESTIMATE_RESULTS.successful:
@@ -343,7 +361,7 @@ class Estimator:
             d = np.asarray(it.z) - old
             if not slope.any() or float(d @ linear.N @ d) < SAME_SLOPE**2:
                 break
-        return self._finish(stage, it, linear, result)
+        return it, linear, result
 
     def _minimise(
         self,
@@ -436,10 +454,27 @@ class Estimator:
         parts = self._each(one, list(zip(linear.parts, it.paths, strict=True)))
         return it, self._reduced(it, parts), True
 
+    def update_weights(self, it: Iterate, linear: _Linear) -> tuple[_Linear, bool]:
+        """Weights of the readings, where some may be wild; whether any changed noticeably."""
+        share, old, samples = self.settings.outliers, self.root_weights, self.problem.samples
+        if not share:
+            return linear, False
+        new = outliers.reweighted(share, linear.parts, samples, old)
+        if max(float(np.max(np.abs(a**2 - b**2))) for a, b in zip(new, old, strict=True)) < outliers.SAME_WEIGHT:
+            return linear, False
+        self.root_weights = new
+
+        def one(part: Part, path: Path, ratio: np.ndarray) -> Part:
+            return self._filtered(outliers.rescaled(part.lin, ratio), path.w, part.Y0, part.P0)[0]
+
+        ratios = [a / b for a, b in zip(new, old, strict=True)]
+        return self._reduced(it, self._each(one, list(zip(linear.parts, it.paths, ratios, strict=True)))), True
+
     def _evidence(self, it: Iterate, linear: _Linear) -> list[Evidence]:
         out = []
-        for part, path, samples in zip(linear.parts, it.paths, self.problem.samples, strict=True):
-            seen = (np.asarray(samples.seen) > 0).sum(axis=(0, 1))
+        pairs = zip(self.problem.samples, self.root_weights, strict=True)
+        counted = [outliers.counts(np.asarray(samples.seen), root) for samples, root in pairs]
+        for part, path, seen in zip(linear.parts, it.paths, counted, strict=True):
             still = [at_present(lin) for lin in part.lin]
             out.append(Evidence(still, path.w, part.P0, seen, float(part.q) + part.log_det / 2))
         return out
@@ -511,6 +546,7 @@ class Estimator:
             slope=slope,
             reach=reach,
             parts=linear.parts,
+            root_weights=self.root_weights,
         )
 
     def _say(self, cost: float, step: float, damping: float) -> None:

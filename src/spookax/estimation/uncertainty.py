@@ -13,7 +13,7 @@ from .._typing import Array, Float
 from . import blocks
 from .blocks import joined
 from .linearise import Linearised
-from .problem import Fit, Problem, Settings, Stage, posterior
+from .problem import Fit, Part, Problem, Settings, Stage, posterior
 from .simulator_form import Estimator
 from .sweeps import Filtered, smooth_covariance_on
 
@@ -51,13 +51,19 @@ def preparations(lin: Linearised, f: Filtered) -> list[Callable[[], None]]:
     return [partial(_covariance.prepare, after, lin, f, np.zeros((p, p))), partial(_innovations.prepare, lin, f)]
 
 
+def _linearised(problem: Problem, stage: Stage, fit: Fit) -> tuple[Part, ...]:
+    estimator = Estimator(problem, Settings())
+    estimator.root_weights = fit.root_weights
+    return estimator.linear(stage, fit.iterate).parts
+
+
 def uncertainty(problem: Problem, stage: Stage, fit: Fit) -> list[Uncertainty]:
     """Covariances of the states of every recording and innovations at the estimate, from the fit's last sweep;
     without the directions of the parameters that nothing is known of.
     """
     N = fit.information + np.diag(problem.weight**2)
     known = posterior(problem, np.asarray(fit.iterate.z), N, fit.slope, fit.result).known
-    parts = fit.parts or Estimator(problem, Settings()).linear(stage, fit.iterate).parts
+    parts = fit.parts or _linearised(problem, stage, fit)
     found = []
     for part, own in zip(parts, fit.own_covariance, strict=True):
         count = known.shape[0]

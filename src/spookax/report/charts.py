@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..estimation.outliers import KEPT
 from .numbers import finite, unit
 from .signals import Signal
 from .thin import thin
@@ -30,7 +31,13 @@ def signal_chart(signal: Signal, estimated: str = "estimated") -> Figure:
     look: dict[str, Any] = {"mode": "lines", "line": {"color": MEASURED, "width": 4}}
     if sparse:
         look = {"mode": "markers", "marker": {"color": "#66707e", "size": 5}}
-    data = [_curve(signal.time, signal.measured, 1, name="measured", **look)]
+    kept = signal.measured
+    if signal.weight is not None:
+        kept = np.where(signal.weight < KEPT, np.nan, signal.measured)
+    data = [_curve(signal.time, kept, 1, name="measured", **look)]
+    if (wild := np.isfinite(signal.measured) & ~np.isfinite(kept)).any():
+        look = {"mode": "markers", "marker": {"color": OPEN_LOOP, "size": 7, "symbol": "x-thin-open"}}
+        data.append(_curve(signal.time[wild], signal.measured[wild], 1, name="set aside", **look))
     for name, values, colour, dash in (
         ("open loop", signal.open_loop, OPEN_LOOP, "dash"),
         (estimated, signal.estimated, ESTIMATED, "solid"),
@@ -41,7 +48,7 @@ def signal_chart(signal: Signal, estimated: str = "estimated") -> Figure:
         data.append(_curve(signal.time, values, 1, name=name, legendgroup=name, **look))
         if sparse:
             look = {"mode": "markers", "marker": {"color": colour, "size": 4}}
-        residual = signal.measured - values
+        residual = kept - values
         data.append(_curve(signal.time, residual, 2, name=name, legendgroup=name, showlegend=False, **look))
     return {"data": data, "layout": layout}
 

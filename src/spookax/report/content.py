@@ -27,6 +27,7 @@ STATUS = {
     "failed": ("bad", "The identification failed"),
 }
 STRONG_CORRELATION = 0.95
+MOST_OUTLIERS = 30  # that are listed
 LARGE_SHIFT = 1.0  # of an estimate when the step is halved [standard deviations]
 
 
@@ -74,6 +75,39 @@ class InnovationRow:
     rms: str
     correlation: str
     outliers: str
+
+
+@dataclass(frozen=True)
+class OutlierRow:
+    """A reading that was set aside, as text."""
+
+    run: str
+    signal: str
+    time: str
+    value: str
+    predicted: str
+    unit: str
+    off: str
+
+
+def outlier_rows(outliers: Mapping[str, Any], runs: Mapping[str, Any]) -> list[OutlierRow]:
+    """The table of readings that were set aside, the first of them."""
+    rows = []
+    for reading in outliers["readings"][:MOST_OUTLIERS]:
+        told = runs[reading["recording"]]["signals"][reading["sensor"]]["unit"].split(", ")
+        component = f" {reading['component'] + 1}" if len(told) > 1 else ""
+        rows.append(
+            OutlierRow(
+                run=reading["recording"],
+                signal=f"{reading['sensor']}{component}",
+                time=number(reading["time"], 6),
+                value=number(reading["value"]),
+                predicted=number(reading["predicted"]),
+                unit=unit(told[min(reading["component"], len(told) - 1)]),
+                off=number(reading["off"], 3),
+            )
+        )
+    return rows
 
 
 def verdict(status: str) -> tuple[str, str]:

@@ -21,6 +21,7 @@ class Signal:
     estimated: np.ndarray | None  # (n,)
     open_loop: np.ndarray | None  # (n,)
     innovation: np.ndarray | None  # (n,) in units of the sensor's noise
+    weight: np.ndarray | None = None  # (n,) where some readings may have been set aside as outliers
 
     @property
     def label(self) -> str:
@@ -41,7 +42,7 @@ def signals(
         measured = _columns(states[key])
         others = [
             _columns(states[other]) if (other := f"{run}/{kind}/{sensor}") in states else None
-            for kind in (along, "open_loop", "innovation")
+            for kind in (along, "open_loop", "innovation", "weight")
         ]
         size = measured.shape[1]
         for i, component in enumerate(AXES.get(size, tuple(map(str, range(size))))):

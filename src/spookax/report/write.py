@@ -27,6 +27,7 @@ from .content import (
     innovation_rows,
     networks,
     normalised_innovations,
+    outlier_rows,
     parameter_rows,
     process_rows,
     verdict,
@@ -83,7 +84,7 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
     charts["convergence"] = convergence_chart(estimate.get("convergence") or [])
     charts["innovations"] = innovation_chart(normalised_innovations(by_run))
     diagnosis = estimate.get("diagnosis") or {}
-    whiteness = _whiteness(diagnosis)
+    whiteness, outliers = _whiteness(diagnosis), estimate.get("outliers")
     charts |= whiteness
 
     grade, sentence = verdict(str(estimate.get("status")))
@@ -108,6 +109,8 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         innovations=innovation_rows(by_run),
         diagnosis=diagnosis,
         whiteness=list(whiteness),
+        outliers=outliers,
+        outlier_rows=outlier_rows(outliers, runs) if outliers else [],
     )
 
 

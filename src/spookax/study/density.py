@@ -62,7 +62,7 @@ def prediction_error(setup: Setup, fit: Fit, left: Sequence[np.ndarray]) -> tupl
     assert isinstance(model, Multibody)
     squares: dict[tuple[str, int], np.ndarray] = {}  # per channel: sums of squares for every prefix, counts, signal
     for i, (recording, grid, samples, out) in enumerate(
-        zip(setup.recordings, setup.grids, setup.problem.samples, left, strict=True)
+        zip(setup.clean, setup.grids, setup.problem.samples, left, strict=True)
     ):
         z = np.concatenate([fit.iterate.z, fit.iterate.own[i]])
         simulated = predictions(model, z, fit.iterate.paths[i], samples)[grid.step_of, grid.slot_of]

@@ -15,6 +15,7 @@ from ..models import Multibody
 from ..system import Params
 from .blemishes import blemishes
 from .misread import Misread
+from .outliers import kept, used
 from .setup import Setup
 from .signatures import Explained, Key, explained, signatures
 
@@ -47,7 +48,7 @@ class Suspect(NamedTuple):
 _CURES = {
     "gaps": "Cut the recording into windows between the gaps.",
     "saturation": "Leave those readings empty; if the mechanism has a stop there, give the joint limits.",
-    "outliers": "Leave those readings empty.",
+    "outliers": "Write `outliers: 0.02` under `estimator`, or leave those readings empty.",
     "sign": "Turn the sign of the column, or of the axis in the scene.",
     "unit": "Check the unit in the header of the column.",
     "scale": "Check the calibration of the column, or make the gain a parameter.",
@@ -142,7 +143,7 @@ def _largest(lines: list[np.ndarray]) -> list[float]:
 
 def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> list[Suspect]:
     """What may be wrong, the likeliest first: each kind once, where it shows most."""
-    found = [*_at_sight(setup), *_from_parameters(setup, fit)]
+    found = [*_at_sight(setup, fit), *_from_parameters(setup, fit)]
     if wrong is not None:
         found.append(_misread(wrong))
     if fit.parts is not None and np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost):
@@ -154,9 +155,15 @@ def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Mi
     return [s for s in ranked if s.gain > _REST * min(ranked[0].gain, _CERTAIN / 10)]
 
 
-def _at_sight(setup: Setup) -> Iterator[Suspect]:
-    for recording in setup.recordings:
-        for kind, where, count, text in blemishes(recording):
+def _at_sight(setup: Setup, fit: Fit) -> Iterator[Suspect]:
+    for i, recording in enumerate(setup.recordings):
+        found = list(blemishes(recording))
+        if setup.outliers:  # what was set aside is mended, and no gap
+            rest = kept(setup, fit, i)
+            found = [b for b in found if b.kind == "gaps"]
+            found += [b for b in blemishes(rest) if b.kind == "saturation"]
+            found += [b for b in blemishes(used(rest, setup, fit, i)) if b.kind == "outliers"]
+        for kind, where, count, text in found:
             place = f"{where} in {recording.name}" if where else recording.name
             yield Suspect(kind, where, _CERTAIN + count, None, f"{place}: {text}", _CURES[kind])
 

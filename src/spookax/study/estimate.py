@@ -40,6 +40,13 @@ class Estimate:
         """path -> value, sd, unit, start, lower, upper."""
         return self.content["parameters"]
 
+    @property
+    def outliers(self) -> list[dict[str, Any]]:
+        """Readings that were set aside as outliers, farthest off first: recording, sensor, component, time, value,
+        predicted, off (in standard deviations of the sensor), weight. None unless the study has `estimator.outliers`.
+        """
+        return (self.content.get("outliers") or {}).get("readings", [])
+
     def value(self, path: str) -> float:
         """Identified value of one parameter [SI]."""
         return self.parameters[path]["value"]

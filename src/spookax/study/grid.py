@@ -71,11 +71,12 @@ def samples_of(
     sd: np.ndarray,
     time_sd: float | None = None,
     every: int = 1,
+    clean: Recording | None = None,
 ) -> Samples:
     """Readings and inputs of a recording on its grid.
 
     `sd`: of the channels; `time_sd`: of the time stamps [s], which adds (rate time_sd)^2 to their variance;
-    `every`: only each n-th sample is seen.
+    `every`: only each n-th sample is seen; `clean`: the recording that rates are computed from, if it is another.
     """
     readings = np.concatenate([recording.sensors[s] for s in sensors], axis=1)
     channels = readings.shape[1]
@@ -87,8 +88,9 @@ def samples_of(
     weight = there.astype(float)
     weight[np.arange(len(weight)) % every > 0] = 0.0
     if time_sd is not None:
-        for i, value in enumerate(readings.T):
-            if there[:, i].any():
+        calm = np.concatenate([(clean or recording).sensors[s] for s in sensors], axis=1)
+        for i, value in enumerate(calm.T):
+            if np.isfinite(value).any():
                 rate = smooth(recording.time, recording.time, value)[1]
                 weight[:, i] /= np.sqrt(1 + (rate * time_sd / sd[i]) ** 2)
     seen[grid.step_of, grid.slot_of] = weight

@@ -26,6 +26,7 @@ from .diagnosis import diagnosis
 from .estimate import Estimate, identified_scene
 from .judge import ending
 from .model import Study
+from .outliers import outliers
 from .output import correlation, friction_curves, gauges, run_contents
 from .predict import validate
 from .read import read_study
@@ -149,6 +150,7 @@ def _estimate(solver: Solver) -> Estimate:
             "coloured": _coloured(solver),
             "prediction": _left_out(solver),
         },
+        "outliers": outliers(setup, fit, states),
         "diagnosis": diagnosis(setup, fit, states, solver.misread),
         "versions": versions(),
         "hashes": hashes_of(setup, study),

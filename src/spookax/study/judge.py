@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from .._results import ESTIMATE_RESULTS, STEP_RESULTS
+from ..estimation.outliers import kept
 from ..estimation.problem import Fit
 from .density import Candidate, told
 from .setup import Setup
@@ -62,7 +63,8 @@ def failure(setup: Setup, fit: Fit, candidates: Sequence[Candidate], first_cost:
 def _drowned(setup: Setup, fit: Fit) -> Iterator[tuple[str, float]]:
     """Sensors whose noise was found to be most of their signal: name, ratio of standard deviations."""
     y = np.concatenate([np.asarray(s.y).reshape(-1, np.shape(s.y)[-1]) for s in setup.problem.samples])
-    seen = np.concatenate([np.asarray(s.seen).reshape(-1, np.shape(s.y)[-1]) for s in setup.problem.samples]) > 0
+    seen = [(np.asarray(s.seen) > 0) & kept(fit, i) for i, s in enumerate(setup.problem.samples)]
+    seen = np.concatenate([there.reshape(-1, there.shape[-1]) for there in seen])
     found, names = np.asarray(fit.noise.sensor), setup.channels
     for i, name in enumerate(names):
         moves = float(np.std(y[seen[:, i], i])) if seen[:, i].any() else 0.0

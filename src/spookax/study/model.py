@@ -93,6 +93,10 @@ class Estimator(Strict):
     step: Positive | None = Field(default=None, description="Time step h; the scene's when left out [s]")
     process_noise: ProcessNoise = Field(default_factory=ProcessNoise, description="Process noise")
     sensor_noise: SensorNoise = Field(default_factory=SensorNoise, description="Sensor noise")
+    outliers: Annotated[float, Field(gt=0, lt=0.5)] | None = Field(
+        default=None,
+        description="Share of the readings that may be wild and lose their weight; when left out, all count",
+    )
     friction_speed: Stages | None = Field(
         default=None,
         description="Speeds below which dry friction is smoothed, one per stage [rad/s or m/s]; when left out, 0.05, "

@@ -19,6 +19,7 @@ from ..estimation.recording import Plan, follow
 from ..models import Multibody, ParameterMap
 from ..models.parameters import natural_values, values_and_sd
 from ..protocol import Noise, Samples
+from .outliers import kept, weights
 from .setup import Setup
 
 _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
@@ -81,6 +82,7 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         name = recording.name
         channels = samples.y.shape[1:]
         innovations = np.asarray(spread[i].innovations).reshape(-1, *channels)[grid.step_of, grid.slot_of]
+        weight, counted = weights(setup, fit, i), kept(setup, fit, i).sensors
         joint_sd = axis_sd(model, z, path, spread[i].covariance)
         states[f"{name}/time"] = recording.time
         for sensor in setup.sensors:
@@ -94,13 +96,15 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
             states[f"{name}/measured/{sensor}"] = measured
             states[f"{name}/estimated/{sensor}"] = along
             states[f"{name}/open_loop/{sensor}"] = ahead
-            states[f"{name}/innovation/{sensor}"] = np.where(np.isfinite(measured), innovations[:, part], np.nan)
-            error = _rms(measured - ahead)
+            states[f"{name}/innovation/{sensor}"] = np.where(np.isfinite(counted[sensor]), innovations[:, part], np.nan)
+            if setup.outliers:
+                states[f"{name}/weight/{sensor}"] = weight[sensor]
+            error = _rms(counted[sensor] - ahead)
             signals[sensor] = {
                 "unit": ", ".join(recording.sensor_units.get(sensor, ("",))),
-                "rms": _rms(measured - along),
+                "rms": _rms(counted[sensor] - along),
                 "rms_open_loop": float(error),
-                "nrmse_open_loop": float(error / np.nanstd(measured)),
+                "nrmse_open_loop": float(error / np.nanstd(counted[sensor])),
             }
         count = int(grid.step_of[-1]) + 2
         axis_names = setup.system.axis_names()

@@ -30,18 +30,20 @@ _SHARE = 1 / 3  # of a short recording that is used for this at most
 class Prediction:
     """A recording, and what its sensors read in a simulation with its inputs.
 
+    `clean`: the recording without gross outliers, where the study allows for some; errors are those of it.
     `head`: the seconds at its start that told the initial state and its own offsets; nothing later was looked at.
     `simulated`: sensor -> a row of numbers for each stamp; `ahead`: the same some steps ahead, where asked for.
     """
 
     recording: Recording
+    clean: Recording
     head: float
     simulated: dict[str, np.ndarray]
     ahead: Ahead | None = None
 
     def content(self) -> dict[str, Any]:
         """Its entry in `estimate.json` and `prediction.json`."""
-        recording, signals = self.recording, {}
+        recording, signals = self.clean, {}
         early = recording.time <= recording.time[0] + self.head
         for sensor, simulated in self.simulated.items():
             measured = recording.sensors[sensor]
@@ -150,12 +152,12 @@ def predict_recording(
     assert isinstance(model, Multibody)
     path = open_loop(model, z, levels, x0, samples)
     readings = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
-    simulated = by_sensor(whole, recording, readings)
+    simulated, clean = by_sensor(whole, recording, readings), whole.clean[0]
     if steps is None:
-        return Prediction(recording, head, simulated)
+        return Prediction(recording, clean, head, simulated)
     found = steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps)[grid.step_of, grid.slot_of]
     begin = grid.t0 + max(head, steps * grid.h)
-    return Prediction(recording, head, simulated, Ahead(begin, by_sensor(whole, recording, found)))
+    return Prediction(recording, clean, head, simulated, Ahead(begin, by_sensor(whole, recording, found)))
 
 
 def by_sensor(setup: Setup, recording: Recording, readings: np.ndarray) -> dict[str, np.ndarray]:
@@ -174,7 +176,7 @@ def predict_open_loop(
 ) -> dict[str, dict[str, float]]:
     """The `errors` of `predict_recording`, by sensor, over the whole recording."""
     predicted = predict_recording(study, estimate, recording, spec, **options)
-    return {sensor: errors(recording.sensors[sensor], y) for sensor, y in predicted.simulated.items()}
+    return {sensor: errors(predicted.clean.sensors[sensor], y) for sensor, y in predicted.simulated.items()}
 
 
 def validate(

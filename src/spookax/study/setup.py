@@ -22,6 +22,7 @@ from .grid import Grid, grid_of, samples_of, sensor_sd, smooth
 from .model import RecordingSpec, Study
 from .plan import planned
 from .recording import Recording
+from .sight import first_root_weights, without_gross
 
 _FRICTION_SPEEDS = (0.05, 0.01, 0.002)  # of the stages, in RMS rates of the slowest joint that moves
 _AT_REST = 0.05  # of the fastest joint's RMS rate: below it a joint rests
@@ -47,6 +48,8 @@ class Setup:
     stages: tuple[Stage, ...]
     density: float
     friction_speed: tuple[float, ...]  # of every stage [rad/s or m/s]
+    clean: tuple[Recording, ...]  # the recordings without gross outliers, where the study allows for some
+    outliers: float  # share of the readings that may be wild, or zero
 
     @property
     def channels(self) -> list[str]:
@@ -69,7 +72,7 @@ class Setup:
     def plans(self) -> list[tuple[Path, tuple[bool, ...]]]:
         """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
         found = []
-        for recording, grid in zip(self.recordings, self.grids, strict=True):
+        for recording, grid in zip(self.clean, self.grids, strict=True):
             x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
             w, hint = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
@@ -157,18 +160,24 @@ def set_up(
     slots = max(int(g.slot_of.max()) + 1 for g in grids)
     motors = tuple(m.name for m in system.motors)
     full = [_with_all_sensors(r, sensors, system) for r in recordings]
+    clean, roots = full, None
+    if settings.outliers:
+        ends = np.cumsum([system.sensors[system.sensor_index(s)].size for s in sensors])[:-1]
+        sd_of = dict(zip(sensors, np.split(sd, ends), strict=True))
+        clean = [without_gross(r, sd_of) for r in full]
+        roots = tuple(
+            first_root_weights(r, c, g, sensors, sd, slots) for r, c, g in zip(full, clean, grids, strict=True)
+        )
     samples = tuple(
-        samples_of(g, r, motors, sensors, slots, sd, spec.time_sd, spec.every)
-        for g, r, spec in zip(grids, full, study.recordings, strict=True)
+        samples_of(g, r, motors, sensors, slots, sd, spec.time_sd, spec.every, c)
+        for g, r, c, spec in zip(grids, full, clean, study.recordings, strict=True)
     )
 
     z0 = shared.start()
     lower, upper = shared.bounds()
-    least_sd = _least_sd(full, sensors, sd)
-    problem = Problem(
-        samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own.prior_weight(), least_sd=least_sd
-    )
-    speeds = settings.friction_speed or _friction_speeds(system, sensors, full)
+    levels = {"least_sd": _least_sd(clean, sensors, sd), "root_weights": roots}
+    problem = Problem(samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own.prior_weight(), **levels)
+    speeds = settings.friction_speed or _friction_speeds(system, sensors, clean)
     count = max(len(speeds), len(settings.noise_scale))
     stages: list[Stage] = []
     wider: tuple[Multibody, ...] = ()
@@ -193,6 +202,8 @@ def set_up(
         tuple(stages),
         density,
         tuple(speeds),
+        tuple(clean),
+        settings.outliers or 0.0,
     )
 
 

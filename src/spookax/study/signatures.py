@@ -198,7 +198,7 @@ def _through_the_filter(
     )
     steps, channels = nu.shape
     D, w = np.zeros((steps, channels, len(columns))), np.zeros((steps, B.shape[2], len(columns)))
-    grid, seen = setup.grids[i], np.asarray(setup.problem.samples[i].seen)
+    grid, seen = setup.grids[i], np.asarray(setup.problem.samples[i].seen) * fit.root_weights[i]
     unit = setup.density * np.broadcast_to(np.asarray(fit.noise.process), (B.shape[2],)) / np.sqrt(grid.h)
     for j, column in enumerate(columns.values()):
         change, at = np.zeros_like(seen), 0

@@ -17,6 +17,7 @@ from .._results import ESTIMATE_RESULTS
 from .._threads import concurrently
 from ..estimation import Settings, Stage
 from ..estimation import problem as estimation
+from ..estimation.outliers import counts, price
 from ..estimation.problem import Fit, Iterate
 from ..estimation.residual_form import ResidualEstimator
 from ..estimation.robust import spread_factors
@@ -152,7 +153,9 @@ class Solver:
     def _settings(self) -> Settings:
         s = self.study.estimator
         levels = {"process": bool(s.process_noise.estimate), "sensors": bool(s.sensor_noise.estimate)}
-        settings = Settings(s.max_iterations, s.tolerance, s.objective == "marginal", **levels)
+        settings = Settings(
+            s.max_iterations, s.tolerance, s.objective == "marginal", outliers=s.outliers or 0.0, **levels
+        )
         return _roughly(settings) if self.by_prediction else settings
 
     def _settings_of_all(self) -> Settings:
@@ -229,6 +232,12 @@ class Solver:
         before.process = np.asarray(fit.noise.process) / np.asarray(stage.noise.process)
         before.sensor = np.asarray(fit.noise.sensor) / np.asarray(stage.noise.sensor)
         estimator.process, estimator.sensor = before.process * factor, before.sensor.copy()
+        # what another fit has weighed keeps its weight, what it has not read has that of the beginning
+        read = [np.asarray(samples.seen) > 0 for samples in self.read.problem.samples]
+        before.root_weights = estimator.root_weights = tuple(
+            np.where(there, found, first)
+            for there, found, first in zip(read, fit.root_weights, estimator.root_weights, strict=True)
+        )
         start = estimator.retrack(stage, fit.iterate, before.linear(stage, fit.iterate))
         return estimator.run(start, [stage])
 
@@ -270,11 +279,13 @@ class Solver:
         self.running = residual = ResidualEstimator(setup.problem, rough, self._say)
         it = residual.run(it, [Stage(s.model, estimator.noise(s)) for s in stages]).iterate
         self.stage, last = len(setup.stages) - 1, stages[-1]
-        levels = estimator.settings.process or estimator.settings.sensors
-        for _ in range(_ROUNDS if levels else 0):
-            it, _, changed = estimator.update_levels(last, it, estimator.linear(last, it))
-            if not changed:
+        s = estimator.settings
+        for _ in range(_ROUNDS if s.process or s.sensors or s.outliers else 0):
+            linear, reweighted = estimator.update_weights(it, estimator.linear(last, it))
+            it, _, relevelled = estimator.update_levels(last, it, linear)
+            if not (reweighted or relevelled):
                 break
+            residual.weigh(estimator.root_weights)
             it = residual.run(it, [Stage(last.model, estimator.noise(last))]).iterate
         residual.settings = estimator.settings
         return residual.run(it, [Stage(last.model, estimator.noise(last))])
@@ -287,7 +298,7 @@ class Solver:
         moved = dataclasses.replace(half.problem, z0=np.asarray(self.fit.iterate.z))
         last = dataclasses.replace(half.stages[-1], noise=self.fit.noise)
         half = dataclasses.replace(half, problem=moved, stages=(last,))
-        fitted = estimation.Settings(marginal=self.study.estimator.objective == "marginal")
+        fitted = estimation.Settings(marginal=self.study.estimator.objective == "marginal", outliers=s.outliers)
         fit = Estimator(half.problem, fitted, self._say).run(half.start(), half.stages)
         value, sd = natural(self.setup, self.fit)
         other, _ = natural(half, fit)
@@ -356,8 +367,10 @@ def _surprise(found: Attempt, setup: Setup) -> float:
     if found.candidates:
         return float(np.exp(np.mean(np.log(found.candidates[found.chosen].score))))
     fit = found.fit
-    seen = sum((np.asarray(s.seen) > 0).sum(axis=(0, 1)) for s in setup.problem.samples)
+    pairs = list(zip(setup.problem.samples, fit.root_weights, strict=True))
+    seen = sum(counts(np.asarray(samples.seen), root) for samples, root in pairs)
     value = fit.cost + fit.log_det / 2 + float(seen @ np.log(np.asarray(fit.noise.sensor)))
+    value += price(setup.outliers, fit.root_weights)
     return value if np.isfinite(value) else np.inf
 
 

@@ -12,6 +12,8 @@ _ROUGH = 0.1  # the same: it is not to be relied on for long
 _NOISE = 3.0  # times the sensors' assumed noise: beyond it an error is the model's
 _OTHER = 10.0  # ratio of found and assumed noise that is not to be passed over
 _COLOURED = 3.0  # factor on standard deviations
+_FAR_MORE = 3.0  # times the share of outliers that the study expects
+_SOME = 10  # outliers of a sensor that are worth a word
 _SWALLOWED = 10.0  # ratio of the process noise that the evidence asks for and the one that predicts best
 
 
@@ -26,14 +28,14 @@ class Trust:
 
 def trust(content: Mapping[str, Any]) -> Trust:
     """What the content of an estimate says about its use. What is missing is passed over."""
-    bad, fair = list(_bad(content)), list(_fair(content))
+    bad, fair, aside = list(_bad(content)), list(_fair(content)), list(_set_aside(content))
     if bad:
-        return Trust("bad", "Do not use these numbers", tuple(bad + fair))
+        return Trust("bad", "Do not use these numbers", tuple(bad + fair + aside))
     if fair:
-        return Trust("fair", "Use these numbers with care", tuple(fair))
+        return Trust("fair", "Use these numbers with care", tuple(fair + aside))
     if not content.get("runs"):
         return Trust("fair", "Nothing shows how well this estimate predicts", ())
-    return Trust("good", "These numbers can be trusted as far as the recordings reach", (_praise(content),))
+    return Trust("good", "These numbers can be trusted as far as the recordings reach", (_praise(content), *aside))
 
 
 def _bad(content: Mapping[str, Any]) -> Iterator[str]:
@@ -70,8 +72,29 @@ def _fair(content: Mapping[str, Any]) -> Iterator[str]:
         ratio = max(a / b for a, b in zip(found, assumed, strict=True))
         if ratio > _OTHER:
             yield f"The noise of {sensor} was found {ratio:.2g} times as large as the scene says."
+    yield from _too_many(content)
     if groups := checks.get("gauge"):
         yield groups[0]["message"]
+
+
+def _too_many(content: Mapping[str, Any]) -> Iterator[str]:
+    """Sensors of which far more was set aside than the study expects."""
+    found = content.get("outliers") or {}
+    for sensor, counts in (found.get("sensors") or {}).items():
+        share, count = counts["set_aside"] / max(counts["of"], 1), counts["set_aside"]
+        if count >= _SOME and share > _FAR_MORE * found["share"]:
+            yield (
+                f"More readings of {sensor} were set aside than the study expects: {100 * share:.2g} %, not "
+                f"{100 * found['share']:.2g} %. Perhaps they are right, and the model lacks what they show."
+            )
+
+
+def _set_aside(content: Mapping[str, Any]) -> Iterator[str]:
+    """How many readings count as outliers, where the study allows for some."""
+    if found := content.get("outliers"):
+        aside, of = (sum(sensor[key] for sensor in found["sensors"].values()) for key in ("set_aside", "of"))
+        were = "were set aside as outliers" if aside > 1 else "was set aside as an outlier"
+        yield f"{aside or 'None'} of {of} readings {were}."
 
 
 def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None, float | None]]:
