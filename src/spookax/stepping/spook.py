@@ -191,8 +191,8 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     # there x' is that of the bound, which is zero but where `backward` is differentiated.
     # With K, b, X, N as above and ' for a tangent at fixed z:
     #     (dv, dlam) = K^-1 (-balance', -gap') + X F dx,   dx_free from (N dx)_free = -(r b y + slack')_free
-    # where y is the first part of dv, and slack' has N x' of the bounds in it. One factorisation serves every tangent, and
-    # JAX transposes the rule.
+    # where y is the first part of dv, and slack' has N x' of the bounds in it. One factorisation serves every tangent,
+    # and JAX transposes the rule.
     # Without N dx_free = -(r b dv + slack') / s is part of the matrix, and so is what the bearings' levels follow:
     #     d(F x) = F dx + x bearing (lam / |lam|) . dlam
     rows, guess = primals
