@@ -51,6 +51,8 @@ LONG = {
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",
     "learned_friction.seeds": "the filters on sixty further seeds (minutes)",
     "trust": "public recordings under the defaults, beside other rules of process noise (minutes; reads SPOOKAX_DATA)",
+    "laws.single": "laws of friction of a swinging arm, by held-out prediction (minutes; reads SPOOKAX_DATA)",
+    "laws.emps": "the same of a positioning axis (minutes; reads SPOOKAX_DATA)",
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
     "faulty_recordings": "recordings with a fault each: whether it is the first suspicion (minutes)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",

@@ -170,6 +170,11 @@ def test_the_law_of_the_recording_is_chosen_and_what_is_finished_stays(tmp_path,
     assert not found.interrupted
     assert found.content["chosen"] == found.content["laws"][0]["law"] == "drag"
     assert json.loads((out / "choice.json").read_text())["chosen"] == "drag"
+    shown = run("choose-friction", str(path), "--out", str(out), "--resume", "--quiet")  # all of it is there
+    assert shown.exit_code == 0
+    assert [line.split()[0] for line in shown.stdout.splitlines()[2:5]] == [
+        f"{one['law']}{'*' * (one['law'] == 'drag')}" for one in found.content["laws"]
+    ]
     own = load_estimate(out / "drag").parameters["joints.pin.friction.drag"]
     assert abs(own["value"] - 0.04) < 3 * own["sd"]
     again = sx.load_study(out / "study.yaml")
