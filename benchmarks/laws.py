@@ -10,8 +10,19 @@ from .measure import ROOT, Row, row
 from .trust_sets import FOLDER, single
 
 
-def _single() -> dict[str, Any]:
-    """One arm that swings freely: half of the recording is fitted, four windows of the other are predicted."""
+def _between() -> dict[str, Any]:
+    """One arm that swings freely and dies away: every other window is fitted, those between are predicted."""
+    data = single()
+    whole = {key: value for key, value in data.fitted[0].items() if key not in ("name", "start", "stop")}
+    fitted, other = (
+        {**whole, "name": name, "start": start, "stop": 36.1, "windows": {"length": 4.5, "every": 2}}
+        for name, start in (("odd", 0.0), ("even", 4.5))
+    )
+    return {"scene": str(data.scene), "recordings": [fitted], "validate": [other], "parameters": data.parameters}
+
+
+def _end() -> dict[str, Any]:
+    """The same: the first half is fitted, four windows of the second are predicted."""
     data = single()
     late = {**data.other[0], "name": "late", "stop": 36.665, "windows": {"length": 4.5}}
     return {"scene": str(data.scene), "recordings": data.fitted, "validate": [late], "parameters": data.parameters}
@@ -38,7 +49,7 @@ def _emps() -> dict[str, Any]:
     }
 
 
-STUDIES = {"single": _single, "emps": _emps}
+STUDIES = {"between": _between, "end": _end, "emps": _emps}
 
 
 def run(name: str | None = None) -> list[Row]:

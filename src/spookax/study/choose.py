@@ -16,7 +16,7 @@ from ..scene.explain import Finding
 from ..scene.yaml12 import Dumper12
 from ..system import build
 from .check import check_against_scene, sensor_dimensions
-from .checkpoint import UNFINISHED
+from .checkpoint import FINISHED, UNFINISHED
 from .estimate import Estimate, finite_json, load_estimate
 from .forecast import head
 from .friction_laws import LAWS, Place, fits, places, variant
@@ -84,16 +84,14 @@ def choose_friction(
             if interrupted := stop.asked:
                 break
             here = folder / law.replace(" + ", "-").lower()
-            there = _write(given, with_law, unknown, here)
-            estimate = _earlier(here, recordings, held_back) if resume and there else None
+            go_on = _write(given, with_law, unknown, here) and resume
+            estimate = _earlier(here, recordings, held_back) if go_on else _nothing_earlier(here)
             if estimate is None or estimate.status == "interrupted":
                 if begin:
                     begin(law)
-                half = resume and there and ((here / UNFINISHED).is_file() or estimate is not None)
-                stop.after, stop.kept = (
-                    "",
-                    f"{folder} has what was finished, and --resume goes on" if found else stop.kept,
-                )
+                half = go_on and ((here / UNFINISHED).is_file() or estimate is not None)
+                stop.after = ""
+                stop.kept = f"{folder} has what was finished, and --resume goes on" if found else stop.kept
                 estimate = identify(here / "study.yaml", report=report, resume=here if half else None, keep=here)
                 with stop.waiting("writing"):
                     estimate.save(here)
@@ -163,6 +161,12 @@ def _earlier(folder: Path, recordings: Sequence[Recording], held_back: Sequence[
     return estimate if same else None
 
 
+def _nothing_earlier(folder: Path) -> None:
+    """Take away an earlier estimate, which would pass for one of the study that was just written."""
+    for name in ("estimate.json", FINISHED, UNFINISHED):
+        (folder / name).unlink(missing_ok=True)
+
+
 def _entry(
     law: str, folder: Path, estimate: Estimate, unknown: Mapping[str, ParameterSpec], chosen: Sequence[Place]
 ) -> dict[str, Any]:
@@ -213,7 +217,7 @@ def _judged(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     if not able:
         return {"laws": laws, "best": None, "chosen": None}
     best = np.array(list(able[0]["nrmse_of"].values())) ** 2
-    for one in laws:
+    for one in able:
         more = np.array(list(one["nrmse_of"].values())) ** 2 - best
         one["more"] = float(np.mean(more))
         one["more_error"] = float(np.std(more, ddof=1) / np.sqrt(more.size)) if more.size > 1 else 0.0
