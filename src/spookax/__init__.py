@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .stepping import rollout as rollout
     from .stepping import rollouts as rollouts
     from .stepping import state_from_joints as state_from_joints
+    from .study.choose import choose_friction as choose_friction
     from .study.estimate import Estimate as Estimate
     from .study.estimate import load_estimate as load_estimate
     from .study.forecast import compare as compare
@@ -49,6 +50,7 @@ _HOMES = {
     ".report": ("write_report",),
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
     ".stepping": ("Simulator", "Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
+    ".study.choose": ("choose_friction",),
     ".study.estimate": ("Estimate", "load_estimate"),
     ".study.forecast": ("compare", "forecast"),
     ".study.identify": ("Progress", "identify"),

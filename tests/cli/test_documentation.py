@@ -22,6 +22,7 @@ COMMANDS = (
     "identify",
     "predict",
     "compare",
+    "choose-friction",
     "filter",
     "smooth",
     "view",

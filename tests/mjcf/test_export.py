@@ -248,10 +248,11 @@ def test_shapes_and_meshes(tmp_path):
         assert after.rotation == pytest.approx(before.rotation, abs=1e-6)
 
 
-FRICTION = {"stribeck": {"excess": 0.1}, "bearing": 0.2, "drag": 0.3}
+FRICTION = {"stribeck": {"excess": 0.1}, "bearing": 0.2, "drag": 0.3, "backward": 0.4}
 UNSAID = [
     ({"joints": {"j": {**JOINT, "friction": FRICTION}}}, "joints.j", "no `stribeck`"),
     ({"joints": {"j": {**JOINT, "friction": FRICTION}}}, "joints.j", "no `bearing`"),
+    ({"joints": {"j": {**JOINT, "friction": FRICTION}}}, "joints.j", "no `backward`"),
     ({"joints": {"j": {**JOINT, "friction": FRICTION}}}, "joints.j", "`drag` is not written"),
     ({"joints": {"j": {**JOINT, "limits": {"upper": 1, "restitution": 0.5}}}}, "joints.j", "no `restitution`"),
     ({"joints": {"d": {"type": "distance", "child": "a", "length": 1}}}, "joints.d", "no distance joint"),

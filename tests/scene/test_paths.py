@@ -26,6 +26,7 @@ def test_the_paths_that_studies_use():
         "joints.shoulder.friction.viscous": (0.02, "N m s/rad"),
         "joints.shoulder.friction.drag": (0.003, "N m s^2/rad^2"),
         "joints.shoulder.friction.coulomb": (0.01, "N m"),
+        "joints.shoulder.friction.backward": (1.3, "1"),
         "joints.shoulder.friction.stribeck.excess": (0.005, "N m"),
         "joints.shoulder.friction.stribeck.speed": (0.2, "rad/s"),
         "joints.shoulder.friction.stribeck.exponent": (1.5, "1"),

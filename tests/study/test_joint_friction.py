@@ -96,3 +96,32 @@ def test_elements_are_found_beside_the_states(tmp_path, rng):
         one = found.parameters[path]
         assert abs(one["value"] - value) < 3 * one["sd"]
         assert one["sd"] < 0.1 * value
+
+
+LEVELS = [f"joints.pin.friction.{key}" for key in ("coulomb", "backward")]
+
+
+def test_both_levels_are_found_of_friction_that_depends_on_the_sense(tmp_path, rng):
+    """From one level for both senses, beside the viscous part and the gain, each within 3 sd; the bias of the motor,
+    which a constant push would be, is known."""
+    u = 4.0 * np.sin(6 * TIME) * np.sin(1.3 * TIME) + 1.5 * np.sin(17 * TIME)
+    truth = {"viscous": 0.02, "coulomb": 0.1, "backward": 1.6}
+    system, params = sx.build(Scene.model_validate(scene(truth)))
+    state = sx.state_from_joints(system, params, {"pin": {"position": 0.2}})
+    angle = np.asarray(jax.jit(sx.rollout, static_argnums=0)(system, params, state, u[:, None]).position[:-1, 0])
+    write_csv(tmp_path / "run.csv", angle + SD * rng.normal(size=len(angle)), TIME, u)
+    (tmp_path / "scene.yaml").write_text(yaml.safe_dump(scene({"viscous": 0.03, "coulomb": 0.15})))
+    run = entry("run.csv")
+    del run["offsets"]
+    text = {"spookax": 1, "scene": "scene.yaml", "recordings": [run]}
+    text["parameters"] = {path: {} for path in (*LEVELS, "joints.pin.friction.viscous", GAIN)}
+    text["estimator"] = {"process_noise": {"density": 1e-4, "estimate": False}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(text))
+    found = sx.identify(tmp_path / "study.yaml")
+    assert found.status == "converged"
+    value, sd = (np.array([found.parameters[path][key] for path in LEVELS]) for key in ("value", "sd"))
+    at = [found.content["correlation"]["paths"].index(path) for path in LEVELS]
+    matrix = np.array(found.content["correlation"]["matrix"])[np.ix_(at, at)]
+    back = value[::-1] @ (matrix * np.outer(sd, sd)) @ value[::-1]  # variance of their product, the backward level
+    assert abs(value[0] - 0.1) < 3 * sd[0] < 0.02
+    assert abs(value[0] * value[1] - 0.16) < 3 * np.sqrt(back) < 0.03

@@ -121,6 +121,31 @@ def comparison_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def choice_text(found: Mapping[str, Any]) -> str:
+    """A table of laws, the best first, the chosen one marked; and what speaks against each."""
+    laws = found["laws"]
+    of_units = list(dict.fromkeys(unit for one in laws for unit in one["rms"]))
+    width = max([len(one["law"]) for one in laws] + [3]) + 1
+    heads = "".join(f" {'RMS ' + f'[{units(unit)}]':>14}" for unit in of_units)
+    lines = [f"friction of {', '.join(found['joints'])}; predicted: {', '.join(found['held_back'])}"]
+    lines.append(f"  {'law':{width}}{heads} {'fit [%]':>9} {'unknowns':>8}  status")
+    for one in laws:
+        star = "*" if one["law"] == found["chosen"] else ""
+        errors = "".join(f" {one['rms'].get(unit, float('nan')):14.4g}" for unit in of_units)
+        status = (
+            one["status"].replace("_", " ") + {"good": "", "fair": ", with care", "bad": ", do not use"}[one["grade"]]
+        )
+        lines.append(f"  {one['law'] + star:{width}}{errors} {one['fit']:9.4g} {one['unknowns']:8d}  {status}")
+    for one in laws:
+        reasons = [one["caution"]] * bool(one["caution"]) + [f"{path} is at its bound." for path in one["at_bound"]]
+        lines += [f"{one['law']}: {reason}" for reason in reasons]
+    if found["chosen"] != found["best"]:
+        lines.append(
+            f"{found['chosen']} is the simplest that the recordings held back do not tell from {found['best']}."
+        )
+    return "\n".join(lines)
+
+
 def _tied(parameter: Mapping[str, Any]) -> str:
     return f"  = {parameter['tied']}" if "tied" in parameter else ""
 

@@ -4,7 +4,7 @@
 
 | row | force | rate | slack | offset | x |
 |---|---|---|---|---|---|
-| dry friction | F = h f + bearing |lam| | 1 | v_creep | 0 | -1 .. 1 |
+| dry friction | F = h f + bearing |lam| | 1 | v_creep | 0 | -1 .. 1, or .. `backward` where that is another level |
 | stop, beyond it (e: position - stop) | 1 | 1 | Sigma | 4 gamma e / h | 0 .. inf lower, -inf .. 0 upper |
 | stop, before it | 1 | 1 | Sigma | e / h: the step ends at the stop | the same |
 | motor with a largest force f | h f | kappa | h f | -push, see `drive` | -1 .. 1 |
@@ -52,7 +52,10 @@ def dry_friction(
     rate: Float[Array, " axes"],
     position: Float[Array, " axes"],
 ) -> Float[Array, " friction"]:
-    """Coulomb level, Stribeck excess and what networks add at the present rate, per friction axis. [N m or N]"""
+    """Coulomb level, Stribeck excess and what networks add at the present rate, per friction axis. [N m or N]
+
+    That against motion forward; `backward` is said by the bounds of the rows.
+    """
     index = np.array(system.friction_axes, dtype=int)
     ratio = jnp.abs(rate[index]) / params.stribeck_speed[index]
     safe = jnp.where(ratio > 0, ratio, 1.0)
@@ -157,7 +160,10 @@ def rows(
     if system.friction_axes:
         force = h * dry_friction(system, params, command, rate, position)
         one = jnp.ones_like(force)
-        parts.append((force, one, params.v_creep * one, jnp.zeros_like(force), -one, one))
+        upper = one
+        if system.backward_axes:
+            upper = one.at[np.array([system.friction_axes.index(i) for i in system.backward_axes])].set(params.backward)
+        parts.append((force, one, params.v_creep * one, jnp.zeros_like(force), -one, upper))
     stops = system.boxes_of("lower", "upper")
     if len(stops):
         at, low = [system.box_axes[i] for i in stops], _lower(system)[stops]

@@ -165,6 +165,8 @@ class _Writer:
         for key, value in extra.items():
             if value:
                 self.report.add(f"joints.{path}", f"MJCF has no `{key}`", f"Set `{key}` to 0.")
+        if friction.backward != 1:
+            self.report.add(f"joints.{path}", "MJCF has no `backward` of friction", "Set `backward` to 1.")
         if friction.drag:
             message = "`drag` is not written: only newer versions of MuJoCo know damping that is not linear"
             self.report.add(f"joints.{path}", message, "Set `drag` to 0.")

@@ -84,6 +84,10 @@ class Friction(Strict):
         description="Quadratic drag, of a fluid: drag times |rate| times rate [N m s^2/rad^2 or N s^2/m^2]",
     )
     coulomb: NonNegative = Field(default=0.0, description="Dry friction [N m or N]")
+    backward: Positive = Field(
+        default=1.0,
+        description="Dry friction while the position falls, as a multiple of that while it grows (no unit)",
+    )
     stribeck: Stribeck = Field(default_factory=Stribeck, description="More dry friction near rest")
     bearing: NonNegative = Field(
         default=0.0,

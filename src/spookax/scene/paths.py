@@ -98,7 +98,8 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
         for axis in joint.kind.axes[:1] if joint.kind.isotropic else joint.kind.axes:
             place = f"{name}.axes.{axis.name}" if axis.name and not joint.kind.isotropic else name
             units = _axis_units(axis)
-            kept = {key: units[key] for key in units if not (axis.kind == "spin" and key == "spring.rest")}
+            senseless = ("spring.rest", "friction.backward") if axis.kind == "spin" else ()
+            kept = {key: units[key] for key in units if key not in senseless}
             yield from _scalars("joints", place, kept)
             yield from _parts(place, joint.along(axis.name).friction, units)
             limits = {"lower": "rad" if axis.rotational else "m", "upper": "rad" if axis.rotational else "m"}
@@ -154,6 +155,7 @@ def _axis_units(axis: FreeAxis) -> dict[str, str]:
         "friction.viscous": viscous,
         "friction.drag": drag,
         "friction.coulomb": load,
+        "friction.backward": "1",
         "friction.stribeck.excess": load,
         "friction.stribeck.speed": f"{position}/s",
         "friction.stribeck.exponent": "1",

@@ -162,15 +162,19 @@ def _kind_rules(joint: dict[str, Any], kind: JointKind) -> Iterator[Finding]:
 
 
 def _direction_rules(along: Any, loc: tuple[str, ...]) -> Iterator[Finding]:
-    """A direction about which a body turns has no angle that could be limited or a spring's rest."""
+    """A direction about which a body turns has no angle that could be limited or a spring's rest, and no way back."""
     part = along if isinstance(along, dict) else {}
-    limits, spring = part.get("limits"), part.get("spring")
+    limits, spring, friction = part.get("limits"), part.get("spring"), part.get("friction")
     rest = spring.get("rest") if isinstance(spring, dict) else None
     cure = "Use a `generic` joint, whose turns are angles."
     if isinstance(limits, dict) and any(limits.get(key) is not None for key in ("lower", "upper")):
         yield Finding((*loc, "limits"), None, "cannot be given for a direction, which has no angle", cure)
     if rest:
         yield Finding((*loc, "spring", "rest"), rest, "must be 0 for a direction, which has no angle", cure)
+    backward = friction.get("backward") if isinstance(friction, dict) else None
+    if backward is not None and backward != 1:
+        message = "must be 1 for a direction, which has no angle that grows or falls"
+        yield Finding((*loc, "friction", "backward"), backward, message, cure)
 
 
 def _angle_rules(along: Any, loc: tuple[str, ...]) -> Iterator[Finding]:

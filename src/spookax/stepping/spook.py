@@ -187,10 +187,12 @@ def _levels_ahead(system: System, rows: Rows, found: _Solved, alone: Array) -> A
 
 @functools.partial(solve_rows.defjvp, symbolic_zeros=True)
 def _solve_rows_jvp(system, solver, primals, tangents):
-    # At the solution z = (v+, lam, x) the rows say R(rows, z) = 0 on free rows with bounds, x = bound on the others.
+    # At the solution z = (v+, lam, x) the rows say R(rows, z) = 0 on free rows with bounds, x = bound on the others:
+    # there x' is that of the bound, which is zero but where `backward` is differentiated.
     # With K, b, X, N as above and ' for a tangent at fixed z:
     #     (dv, dlam) = K^-1 (-balance', -gap') + X F dx,   dx_free from (N dx)_free = -(r b y + slack')_free
-    # where y is the first part of dv. One factorisation serves every tangent, and JAX transposes the rule.
+    # where y is the first part of dv, and slack' has N x' of the bounds in it. One factorisation serves every tangent,
+    # and JAX transposes the rule.
     # Without N dx_free = -(r b dv + slack') / s is part of the matrix, and so is what the bearings' levels follow:
     #     d(F x) = F dx + x bearing (lam / |lam|) . dlam
     rows, guess = primals
@@ -217,28 +219,43 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         q = saddle.box_rates(system, rows, v) + box.slack * x - matvec(N, x)
         free = free_rows(MLCP(N, q, box.lower, box.upper), x)
 
+    moved = _bounds_moved(rows, rows_dot, free, x)
     if found.condensed is None or system.bearings:
         settled = eqx.tree_at(lambda r: r.box.force, rows, saddle.forces(system, rows, lam))
         lu = found.on_set
         if lu is None:
             lu = saddle.factor(system, on_set(system, settled, free, x), saddle.pressed(system, rows, lam, x))
-        held = jnp.where(free, slack / box.slack, 0.0)
+        held = jnp.where(free, slack / box.slack, 0.0 if moved is None else -moved)
         more = saddle.spread(system, settled.box.force * held)
         balance = balance + scatter(system, rows.b_A, rows.b_B, more)
         y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
         v_dot, lam_dot = y[..., 0], lam_dot[..., 0]
         rates = saddle.box_rates(system, rows, v_dot) - box.offset
-        x_dot = jnp.where(free, -rates / box.slack - held, 0.0)
+        x_dot = jnp.where(free, -rates / box.slack, 0.0) - held
     else:
         lu, rates, N, (X, X_lam) = found.condensed
         y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
         v_dot, lam_dot, x_dot = y[..., 0], lam_dot[..., 0], jnp.zeros_like(x)
         if system.boxes:
-            rhs = jnp.where(free, -(matvec(rates, v_dot.reshape(-1)) + slack), 0.0)
-            x_dot = active_set_solve(N, free, rhs)
+            left = matvec(rates, v_dot.reshape(-1)) + slack
+            left = left if moved is None else left + matvec(N, moved)
+            x_dot = active_set_solve(N, free, jnp.where(free, -left, 0.0))
+            x_dot = x_dot if moved is None else x_dot + moved
             v_dot = v_dot + matvec(X, x_dot)
             lam_dot = lam_dot + matvec(X_lam, x_dot)
     return (v, lam, x, status), (v_dot, lam_dot, x_dot, jax.tree.map(_zero_tangent, status))
+
+
+def _bounds_moved(rows: Rows, rows_dot: Rows, free: Bool[Array, " boxes"], x: Array) -> Array | None:
+    """Tangent of x on the rows that are on a bound; None where no bound moves."""
+    box, box_dot = rows.box, rows_dot.box
+    out = None
+    for bound, dot, other in ((box.lower, box_dot.lower, box.upper), (box.upper, box_dot.upper, box.lower)):
+        if not _is_zero(dot):
+            here = ~free & (jnp.abs(x - bound) <= jnp.abs(x - other))
+            moved = jnp.where(here, dot, 0.0)
+            out = moved if out is None else out + moved
+    return out
 
 
 def _is_zero(tangent: object) -> bool:

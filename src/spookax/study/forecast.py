@@ -204,7 +204,11 @@ def forecast(
         runs[recording.name] = prediction.content() | {"seen": found.saw(recording)}
         states |= prediction.states()
         predictions.append(prediction)
-    content = _head(found) | {"steps": steps, "step": found.estimate.content["step"], "runs": runs}
+    content = head(found.estimate.content.get("study", "")) | {
+        "steps": steps,
+        "step": found.estimate.content["step"],
+        "runs": runs,
+    }
     return Forecast(content, states, predictions)
 
 
@@ -251,7 +255,7 @@ def compare(
             "seen": seen,
             "signals": signals,
         }
-    return _head(given[0]) | {"candidates": list(candidates), "runs": runs}
+    return head(given[0].estimate.content.get("study", "")) | {"candidates": list(candidates), "runs": runs}
 
 
 def _beside(sensor: str, entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -262,11 +266,12 @@ def _beside(sensor: str, entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return numbers | {"best": min(finite, key=lambda name: finite[name]) if finite else None}
 
 
-def _head(found: Forecaster) -> dict[str, Any]:
+def head(study: str) -> dict[str, Any]:
+    """What files of results begin with; `study`: its name."""
     return {
         "spookax": importlib.metadata.version("spookax"),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "study": found.estimate.content.get("study", ""),
+        "study": study,
         "versions": versions(),
     }
 

@@ -285,7 +285,8 @@ def _friction(model: Multibody, z: jax.Array, axis: jax.Array, speed: jax.Array)
 def friction_curves(setup: Setup, fit: Fit) -> dict[str, dict[str, Any]]:
     """Friction over speed where it is learned, with standard deviations: axis -> `speed`, `level`, `sd`, their units.
 
-    Viscous friction and drag count, motors without load and an angle of zero are meant; up to the fastest of all runs.
+    Viscous friction and drag count; motors without load, an angle of zero and motion forward are meant; up to the
+    fastest of all runs.
     """
     found: dict[str, dict[str, Any]] = {}
     if not setup.system.networks:

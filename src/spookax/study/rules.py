@@ -26,7 +26,7 @@ DATASET_FILE = re.compile(r"[^/]+/[^/]+")
 _JOINT = r"joints\.[^.]+\.(axes\.[^.]+\.)?"
 _POSITIVE = re.compile(
     r"bodies\.[^.]+\.(mass|inertia\.(xx|yy|zz))"
-    rf"|{_JOINT}(friction\.(stribeck\.speed|learned\.(speed|force)|elements\.\d+\.(stiffness|reach))|spring\.stiffness|length|radius)"
+    rf"|{_JOINT}(friction\.(backward|stribeck\.speed|learned\.(speed|force)|elements\.\d+\.(stiffness|reach))|spring\.stiffness|length|radius)"
     r"|motors\.[^.]+\.(stiffness|max_force)"
 )
 _MAYBE_ZERO = re.compile(

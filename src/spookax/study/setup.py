@@ -1,6 +1,7 @@
 """From a study and its recordings to what the estimators take: model, samples, unknowns, stages, a first trajectory."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -26,7 +27,7 @@ from .sight import first_root_weights, without_gross
 
 _FRICTION_SPEEDS = (0.05, 0.01, 0.002)  # of the stages, in RMS rates of the slowest joint that moves
 _AT_REST = 0.05  # of the fastest joint's RMS rate: below it a joint rests
-_USUAL_RATE = 2.0  # where no joint is read [rad/s or m/s]
+USUAL_RATE = 2.0  # where no joint is read [rad/s or m/s]
 _LEAST_SD = 0.1  # of a sensor's `sd`
 _ROUNDING = 1e-12  # difference of two readings that are equal
 WEIGHTS_SD = 1.0  # prior of a network's weights where the study gives none: about the size of drawn ones
@@ -209,6 +210,14 @@ def set_up(
 
 def _friction_speeds(system: System, sensors: tuple[str, ...], recordings: list[Recording]) -> tuple[float, ...]:
     """Speeds of the stages relative to how fast the slowest joint moves that moves at all. [rad/s or m/s]"""
+    rates = np.array(list(measured_rates(system, sensors, recordings).values()))
+    moving = rates[rates > _AT_REST * np.max(rates, initial=0.0)]
+    usual = float(np.min(moving)) if moving.size else USUAL_RATE
+    return tuple(float(f"{part * usual:.2g}") for part in _FRICTION_SPEEDS)
+
+
+def measured_rates(system: System, sensors: Sequence[str], recordings: Sequence[Recording]) -> dict[int, float]:
+    """RMS rate of every axis that a sensor reads, of its number in `System.axes`. [rad/s or m/s]"""
     squares: dict[int, list[np.ndarray]] = {}
     for name in sensors:
         sensor = system.sensors[system.sensor_index(name)]
@@ -217,10 +226,7 @@ def _friction_speeds(system: System, sensors: tuple[str, ...], recordings: list[
             if sensor.type in ("joint_position", "joint_rate") and np.isfinite(value).sum() > 3:
                 rate = value if sensor.type == "joint_rate" else smooth(r.time, r.time, value)[1]
                 squares.setdefault(sensor.target, []).append(rate[np.isfinite(rate)] ** 2)
-    rates = np.array([np.sqrt(np.mean(np.concatenate(values))) for values in squares.values()])
-    moving = rates[rates > _AT_REST * np.max(rates, initial=0.0)]
-    usual = float(np.min(moving)) if moving.size else _USUAL_RATE
-    return tuple(float(f"{part * usual:.2g}") for part in _FRICTION_SPEEDS)
+    return {axis: float(np.sqrt(np.mean(np.concatenate(values)))) for axis, values in squares.items()}
 
 
 def _least_sd(recordings: list[Recording], sensors: tuple[str, ...], sd: np.ndarray) -> np.ndarray:

@@ -27,8 +27,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
     (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on.
 
     An axis gets a dry-friction row only if its level is positive in the scene or among the `unknown` paths, and so for
-    bearings, restitution, quadratic drag and rotors of axes that do not simply turn: rows are topology, levels are
-    parameters.
+    bearings, another level backward (if not 1), restitution, quadratic drag and rotors of axes that do not simply turn:
+    rows are topology, levels are parameters.
     """
     names = tuple(scene.bodies)
     number = {name: i for i, name in enumerate(names)} | {"world": WORLD}
@@ -40,6 +40,10 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         """Whether a number of an axis is positive or unknown."""
         return operator.attrgetter(key)(at) > 0 or f"{place}.{key}" in unknown
 
+    def dry(place: str, at: SceneJoint | Along) -> bool:
+        levels = any(present(place, at, f"friction.{level}") for level in _DRY)
+        return at.friction.learned is not None or levels or f"{place}.friction.backward" in unknown
+
     places = [joints[i].place(axis.path(n)) for i, n, axis in free]
     axes = tuple(
         Axis(
@@ -48,12 +52,13 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
             axis.kind,
             axis.column,
             axis.other,
-            at.friction.learned is not None or any(present(place, at, f"friction.{level}") for level in _DRY),
+            dry(place, at),
             axis.bearing if present(place, at, "friction.bearing") else (),
             tuple(key for key in ("lower", "upper") if getattr(at.limits, key) is not None),
             axis.kind != "turn" and present(place, at, "armature"),
             present(place, at, "limits.restitution"),
             present(place, at, "friction.drag"),
+            dry(place, at) and (at.friction.backward != 1 or f"{place}.friction.backward" in unknown),
         )
         for (i, n, axis), place, at in zip(free, places, along, strict=True)
     )
@@ -120,6 +125,7 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         viscous=array([j.friction.viscous for j in along]),
         drag=array([j.friction.drag for j in along]),
         coulomb=array([j.friction.coulomb for j in along]),
+        backward=array([j.friction.backward for j, axis in zip(along, axes, strict=True) if axis.backward]),
         stribeck_excess=array([j.friction.stribeck.excess for j in along]),
         stribeck_speed=array([j.friction.stribeck.speed for j in along]),
         stribeck_exponent=array([j.friction.stribeck.exponent for j in along]),

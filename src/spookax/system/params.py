@@ -37,6 +37,7 @@ class Params(eqx.Module):
     viscous: Float[Array, " axes"]  # [N m s/rad or N s/m]
     drag: Float[Array, " axes"]  # quadratic [N m s^2/rad^2 or N s^2/m^2]
     coulomb: Float[Array, " axes"]  # [N m or N]
+    backward: Float[Array, " backward"]  # dry friction against v < 0 per that against v > 0, of `System.backward_axes`
     stribeck_excess: Float[Array, " axes"]  # static minus Coulomb level [N m or N]
     stribeck_speed: Float[Array, " axes"]  # [rad/s or m/s]
     stribeck_exponent: Float[Array, " axes"]
@@ -191,6 +192,8 @@ def paths(system: System) -> dict[str, ParameterPath]:
             absent = {"rest": axis.kind == "spin", "armature": not axis.takes_rotor, "drag": not axis.drags}
             if not absent.get(field):
                 add(f"{place}.{suffix}", field, a, count=len(joint.kind.axes) if shared else 1)
+        if axis.backward:
+            add(f"{place}.friction.backward", "backward", system.backward_axes.index(a))
         for field in (*axis.stops, *(("restitution",) if axis.stops else ())):
             add(f"{place}.limits.{field}", field, a)
     for n, network in enumerate(system.networks):

@@ -51,6 +51,7 @@ class Axis:
     bends: bool = False  # has a rotor, and a rate row that changes along the motion
     bounces: bool = False  # impacts on its stops are elastic in part
     drags: bool = False  # has quadratic drag
+    backward: bool = False  # its dry friction is another one backward than forward
 
     @property
     def rotational(self) -> bool:
@@ -307,6 +308,11 @@ class System:
     def bearings(self) -> tuple[int, ...]:
         """Numbers of the friction rows whose level grows with the force in the joint."""
         return tuple(i for i, axis in enumerate(self.friction_axes) if self.axes[axis].bearing)
+
+    @property
+    def backward_axes(self) -> tuple[int, ...]:
+        """The axes whose dry friction depends on the sense of motion."""
+        return tuple(i for i, axis in enumerate(self.axes) if axis.backward)
 
     @property
     def drags(self) -> bool:
