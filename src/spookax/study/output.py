@@ -74,13 +74,13 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         own, path = fit.iterate.own[i], fit.iterate.paths[i]
         z = np.concatenate([fit.iterate.z, own])
         x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-        estimated = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
+        estimated = grid.taken(predictions(model, z, path, samples))
         free = open_loop(model, z, fit.noise, x0, samples)
-        simulated = predictions(model, z, free, samples)[grid.step_of, grid.slot_of]
+        simulated = grid.taken(predictions(model, z, free, samples))
         signals, column = {}, 0
         name = recording.name
         channels = samples.y.shape[1:]
-        innovations = np.asarray(spread[i].innovations).reshape(-1, *channels)[grid.step_of, grid.slot_of]
+        innovations = grid.taken(np.asarray(spread[i].innovations).reshape(-1, *channels))
         joint_sd = axis_sd(model, z, path, spread[i].covariance)
         states[f"{name}/time"] = recording.time
         for sensor in setup.sensors:
