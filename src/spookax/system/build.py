@@ -19,6 +19,7 @@ from ..scene.parts import Joint as SceneJoint
 from .params import Params
 from .system import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor, System, saddle_pattern, spanning_tree
 
+_LEAST = 0.5  # delay that commands are kept for [steps]
 _DRY = ("coulomb", "stribeck.excess", "bearing")
 
 
@@ -172,7 +173,7 @@ def build(
 
 def _steps_kept(delay: float) -> int:
     """Earlier commands that a delay [steps] reaches back to: a power of two, so that few lengths are compiled for."""
-    return 2 ** max(math.ceil(math.log2(delay + 0.5)), 0) if delay > 0 else 0  # the kick begins half a step earlier
+    return 2 ** math.ceil(math.log2(max(delay, _LEAST) + 1)) if delay > 0 else 0  # the one before has a part in it
 
 
 def _networks(places: list[str], along: list[SceneJoint | Along]) -> tuple[list[Learned], tuple[Network, ...]]:
