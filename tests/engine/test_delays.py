@@ -94,6 +94,7 @@ def test_a_simulator_and_a_rollout_that_goes_on_remember_the_commands(rig, rng):
     u, given = pushes(rng), late(params, 0.0163, 0.001)
     whole = run(system, given, state, u)
     simulator = sx.Simulator(system, given, state)
+    reading = simulator.reading
     for command in np.asarray(u):
         reading = simulator.step(command)
     np.testing.assert_allclose(reading.position, whole.position[-1], rtol=0, atol=1e-13)

@@ -16,15 +16,20 @@ LONGEST = 0.1
 _DELAY = re.compile(r"(motors|sensors)\.[^.]+\.delay")
 
 
+def is_delay(path: str) -> bool:
+    """Whether this is a motor's or a sensor's."""
+    return _DELAY.fullmatch(path) is not None
+
+
 def default_upper(path: str, start: float) -> float:
     """The upper bound of a parameter that the study gives none."""
-    return max(LONGEST, 2 * start) if _DELAY.fullmatch(path) else np.inf
+    return max(LONGEST, 2 * start) if is_delay(path) else np.inf
 
 
 def longest_delays(study: Study, numbers: Mapping[str, float], free: Sequence[Free]) -> dict[str, float]:
     """Path -> what a delay may come to: its upper bound, what a tie may make of it, or what a mode sets [s]."""
-    found = {path: default_upper(path, numbers[path]) for path in study.ties if _DELAY.fullmatch(path)}
-    found |= {f.path: f.upper for f in free if _DELAY.fullmatch(f.path)}
+    found = {path: default_upper(path, numbers[path]) for path in study.ties if is_delay(path)}
+    found |= {f.path: f.upper for f in free if is_delay(f.path)}
     for mode in study.recursive.modes.values():
         for path, value in mode.set.items():
             found[path] = max(found.get(path, 0.0), value)
