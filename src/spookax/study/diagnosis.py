@@ -258,21 +258,14 @@ def _late(key: Key, size: float) -> float:
 
 
 def _delay_cure(setup: Setup, params: Params, key: Key, size: float) -> str:
-    """The line of the study that makes a delay unknown, beginning with what was seen."""
-    system, of_input = setup.system, bool(key.form)
-    names, given = ([m.name for m in system.motors], params.delay) if of_input else (list(setup.sensors), params.age)
-    number = names.index(key.where) if of_input else system.sensor_index(key.where)
-    late = _late(key, size)
-    if float(given[number]) + late > 0:
-        lines = {f"{'motors' if of_input else 'sensors'}.{key.where}": float(given[number]) + late}
-    elif of_input:  # what is early is so against readings that are late
-        lines = {f"sensors.{name}": float(params.age[system.sensor_index(name)]) - late for name in setup.sensors}
+    """The line of the study that makes a delay unknown, beginning with what was seen; none has a negative one."""
+    if key.form:  # of an input
+        section, given = "motors", params.delay[[m.name for m in setup.system.motors].index(key.where)]
     else:
-        lines = {f"motors.{m.name}": float(params.delay[i]) - late for i, m in enumerate(system.motors)}
-    if not lines:
+        section, given = "sensors", params.age[setup.system.sensor_index(key.where)]
+    if (start := float(given) + _late(key, size)) <= 0:
         return _CURES["delay"]
-    text = " and ".join(f"`{path}.delay: {{start: {start:.2g}}}`" for path, start in lines.items())
-    return f"Write {text} under `parameters`, or shift the column."
+    return f"Write `{section}.{key.where}.delay: {{start: {start:.2g}}}` under `parameters`, or shift the column."
 
 
 def _sentence(white: bool, free: bool, found: list[Suspect]) -> str:
