@@ -27,11 +27,14 @@ class Samples(NamedTuple):
 
     `M` slots per step hold the samples that fall into it; `seen` is zero where a slot or a channel is empty, and less
     than one where a reading has a standard deviation larger than its channel's: channel sd / reading's sd.
+
+    A model with delays of inputs takes the mean command over each step and those over earlier ones, the latest first.
+    With delays of readings, `s` is that of each channel, and may be anywhere.
     """
 
-    u: Float[Array, "steps inputs"]  # mean command over the kick at t_k
+    u: Float[Array, "steps inputs"]  # mean command over the kick at t_k; where delayed (steps, held, inputs), see below
     y: Float[Array, "steps M channels"]  # readings, SI; anything where not seen
-    s: Float[Array, "steps M"]  # place of the sample in its step, 0 <= s < 1
+    s: Float[Array, "steps M"]  # place of the sample in its step, 0 <= s < 1; (steps, M, channels) where delayed
     seen: Float[Array, "steps M channels"]  # 0 where no reading exists, else at most 1
 
 

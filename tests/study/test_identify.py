@@ -313,6 +313,9 @@ def test_a_fault_is_the_first_suspicion(tmp_path, fault):
     found = sx.identify(path).content["diagnosis"]
     assert found["suspects"][0]["kind"] == fault
     assert f"First suspicion: {fault}" in found["sentence"]
+    if fault == "delay":  # of 30 ms; the text has the line that mends it
+        (start,) = re.findall(r"Write `sensors\.angle\.delay: \{start: ([0-9.]+)\}`", found["suspects"][0]["cure"])
+        assert 0.015 < float(start) < 0.045
 
 
 def test_a_determined_study_has_no_gauge(whole):

@@ -1,6 +1,7 @@
 """What a simulation leaves: columns with units, as a recording that a study can read."""
 
 import csv
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._typing import Array
+from .._typing import AnyArray, Array
 from ..constraints import axes
 from ..math import rotation
 from ..scene import Scene
@@ -56,7 +57,9 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
 
 
 def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sensor) -> Float[Array, "n size"]:
-    """What a sensor without noise reads along a trajectory, in its SI units."""
+    """What a sensor without noise reads along a trajectory, in its SI units. A delayed one reads the start at first."""
+    if sensor.delayed:
+        trajectory = _earlier(trajectory, float(params.age[system.sensor_index(sensor.name)]))
     e, target = trajectory.e, sensor.target
     if sensor.type == "joint_position":
         number = system.sensor_index(sensor.name)
@@ -70,6 +73,28 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
         else:
             value = jnp.concatenate([value, jax.vmap(rotation.log)(e[:, target])], axis=-1)
     return value + params.offset[system.sensor_index(sensor.name), : sensor.size]
+
+
+def _earlier(trajectory: Trajectory, age: float) -> Trajectory:
+    """The motion that was a time `age` [s] ago: on the parabola through three steps, as estimators read it."""
+    time, last = np.asarray(trajectory.time), trajectory.time.shape[0] - 1
+    at = np.maximum(time - age, time[0])
+    k = np.clip(np.searchsorted(time, at, side="right") - 1, min(1, last - 1), last - 1)
+    s = (at - time[k]) / (time[k + 1] - time[k])
+    bend = np.where(k > 0, s * (s - 1) / 2, 0.0)
+
+    def between(now: AnyArray, ahead: AnyArray, back: AnyArray) -> AnyArray:
+        s_, bend_ = (a.reshape(-1, *[1] * (np.ndim(ahead) - 1)) for a in (s, bend))
+        return now + s_ * ahead + bend_ * (ahead - back)
+
+    def moved(a: AnyArray) -> AnyArray:
+        return between(a[k], a[k + 1] - a[k], a[k] - a[k - 1])
+
+    turn, e = jax.vmap(jax.vmap(rotation.minus)), jnp.asarray(trajectory.e)
+    turned = jnp.asarray(between(np.zeros(3), turn(e[k + 1], e[k]), turn(e[k], e[k - 1])))
+    e = jax.vmap(jax.vmap(rotation.plus))(e[k], turned)
+    parts = {name: moved(np.asarray(getattr(trajectory, name))) for name in ("r", "position", "rate")}
+    return dataclasses.replace(trajectory, e=e, **parts)
 
 
 def prediction_table(prediction: "Prediction") -> Table:

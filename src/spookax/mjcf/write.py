@@ -249,10 +249,14 @@ class _Writer:
                 self.report.add(f"motors.{name}", "in MJCF `max_force` would bound `bias` too", cure)
         if any(harmonic.cos or harmonic.sin for harmonic in motor.cogging):
             self.report.add(f"motors.{name}", "MJCF has no `cogging`", "Delete it.")
+        if motor.delay:
+            self.report.add(f"motors.{name}", "`delay` is not written to MJCF", "Set it to 0, and delay the commands.")
         Xml.SubElement(self.actuator, "general", {"name": name, "joint": motor.joint, **said})
 
     def _sensor(self, name: str, sensor: Sensor) -> None:
         path, noise = f"sensors.{name}", _text(sensor.sd)
+        if sensor.delay:
+            self.report.add(path, "`delay` is not written to MJCF", "Set it to 0, and delay the readings.")
         match sensor.type:
             case "joint_position" | "joint_rate":
                 if not self._known(path, sensor.joint):

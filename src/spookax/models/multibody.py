@@ -20,6 +20,7 @@ from ..math import rotation, small
 from ..math.product import matvec
 from ..protocol import AbstractResidualModel, Noise, Transition
 from ..stepping import saddle, start, step
+from ..stepping.delay import longest
 from ..stepping.inverse import multipliers
 from ..stepping.spook import advance, default_solver, step_rows
 from ..system import Params, State, System
@@ -109,7 +110,10 @@ class Multibody(AbstractResidualModel):
         return self.prepared(self.physical(z))
 
     def prepared(self, params: Params) -> Prep:
-        """The same for parameters of the scene."""
+        """The same for parameters of the scene. Delays of motors end with the commands that there are."""
+        if self.system.history:
+            most = longest(self.system) * params.step
+            params = eqx.tree_at(lambda p: p.delay, params, jnp.minimum(params.delay, most))
         offsets = [params.offset[i, : self.system.sensors[i].size] for i in self.sensors]
         return Prep(prepare(self.system, params), params.com, jnp.concatenate(offsets))
 
@@ -253,10 +257,17 @@ class Multibody(AbstractResidualModel):
         return out + scatter(self.system, b_A, b_B, kappa * axes.rates(self.system, b_A, b_B, change))
 
     def _advance(self, x, p, u, w, noise, hint, solver, more: Array | float = 0.0):
-        state = self.engine_state(x, p.com)
+        state, command = self._told(x, p, u)
         impulse = self.impulse(state, p, w, noise) + more
-        after, info = step(self.system, p.engine, state, u, impulse, solver=solver, guess=hint)
+        after, info = step(self.system, p.engine, state, command, impulse, solver=solver, guess=hint)
         return self.body_state(after, p.com), info.levels, info.result
+
+    def _told(self, x: BodyState, p: Prep, u: Array) -> tuple[State, Float[Array, " motors"]]:
+        """The engine's state and the command of a step; with delays of motors u has those of earlier steps, too."""
+        state = self.engine_state(x, p.com)
+        if not self.system.history:
+            return state, u
+        return eqx.tree_at(lambda s: s.commands, state, u[1:], is_leaf=lambda a: a is None), u[0]
 
     def tracking_gain(self, x: BodyState, p: Prep, noise: Noise) -> Float[Array, "m n"]:
         """K of w = w_planned + K (planned box-minus actual): dv in full, dq damped with 0.3 / h per step."""
@@ -322,8 +333,8 @@ class Multibody(AbstractResidualModel):
 
     def transition(self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise) -> Transition:
         """Inverse dynamics, in units of the noise."""
-        state, v1 = self.engine_state(x, p.com), velocity(self.engine_state(x1, p.com))
-        rows, _ = step_rows(self.system, p.engine, state, u, jnp.zeros_like(v1))
+        (state, command), v1 = self._told(x, p, u), velocity(self.engine_state(x1, p.com))
+        rows, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v1))
         return self._explain(rows, v1, p, noise)
 
     def _explain(self, rows: Rows, v1: Float[Array, "bodies 6"], p: Prep, noise: Noise) -> Transition:
@@ -344,9 +355,9 @@ class Multibody(AbstractResidualModel):
     ) -> tuple[BodyState, Transition]:
         # With the plan's velocity v and impulses lam, the body impulse p0 = D v - G^T lam of the plan stays and the
         # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
-        state = self.engine_state(x, p.com)
+        state, command = self._told(x, p, u)
         v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
-        rows, _ = step_rows(self.system, p.engine, state, u, jnp.zeros_like(v))
+        rows, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v))
         wrong = saddle.gaps(self.system, rows, v) + rows.sigma * impulse.reshape(rows.a.shape)
         lu = saddle.factor(self.system, rows)
         dv, _ = saddle.solve(self.system, lu, jnp.zeros((*v.shape, 1)), -wrong[..., None])
@@ -356,22 +367,22 @@ class Multibody(AbstractResidualModel):
 
     # --- sensors
 
-    def observe(self, x: BodyState, x1: BodyState, p: Prep, s: Scalar) -> Float[Array, " channels"]:
-        """Readings at t_k + s h. Poses are those of k + 1 moved back by (1 - s) h along its own velocity, which is
-        exactly q_k box-plus s h v_(k+1); rates interpolate the velocities at t_k - h/2 and t_k + h/2.
-        """
-        h = p.engine.params.step
+    def observe(
+        self, x: BodyState, x1: BodyState, p: Prep, s: Scalar | Float[Array, " channels"]
+    ) -> Float[Array, " channels"]:
+        """Readings at t_k + s h; what a sensor with a `delay` says then is that much older."""
         now, after = self.engine_state(x, p.com), self.engine_state(x1, p.com)
-        there = after.moved(-(1 - s) * h)
-        kin = frames.kinematics(self.system, there.r, there.e, p.engine.geometry)
-        speed = (0.5 - s) * velocity(now) + (0.5 + s) * velocity(after)
-        has_axes = bool(self.system.axes)
-        b = axes.rate_rows(self.system, kin) if has_axes else None
-        rate = axes.rates(self.system, *b, speed) if b else None
-        place = axes.coordinates(self.system, kin, x1.near) if has_axes else None
-        out = []
+        out: list[Array] = []
+        there = place = rate = None
+        column, delays = 0, any(self.system.sensors[i].delayed for i in self.sensors)
         for i in self.sensors:
             sensor = self.system.sensors[i]
+            if there is None or delays:
+                at = s[column] if jnp.ndim(s) else s
+                if sensor.delayed:
+                    at = at - p.engine.params.age[i] / p.engine.params.step
+                there, place, rate = self._between(now, after, p, at, sensor.delayed)
+            column += sensor.size
             if sensor.type == "joint_position":
                 out.append(axes.encoder(self.system, p.engine.params.cyclic, i, place)[None])  # pyright: ignore
             elif sensor.type == "joint_rate":
@@ -384,6 +395,33 @@ class Multibody(AbstractResidualModel):
                 else:
                     out.append(origin + matvec(R, p.engine.params.point[i]))
         return jnp.concatenate(out) + p.offset
+
+    def _between(
+        self, now: State, after: State, p: Prep, s: Scalar, delayed: bool
+    ) -> tuple[State, Array | None, Array | None]:
+        """The state at t_k + s h, positions and rates of all axes.
+
+        Poses are those of k + 1 moved back by (1 - s) h along its own velocity, which is exactly q_k box-plus s h
+        v_(k+1); rates interpolate the velocities at t_k - h/2 and t_k + h/2. A delayed reading may lie elsewhere:
+        poses are those of the parabola through k - 1, k and k + 1, right to third order in h.
+        """
+        h = p.engine.params.step
+        if delayed:
+            ahead = s >= 0
+            bend = h * s * jnp.where(ahead, s - 1, s + 1) / 2
+            base = jax.tree.map(lambda a, b: jnp.where(ahead, a, b), after, now)
+            dt = h * jnp.where(ahead, s - 1, s)
+            r = base.r + dt * base.v + bend * (after.v - now.v)
+            e = rotation.plus(base.e, dt * base.w + bend * (after.w - now.w))
+            there = eqx.tree_at(lambda x: (x.r, x.e), base, (r, e))
+        else:
+            there = after.moved(-(1 - s) * h)
+        if not self.system.axes:
+            return there, None, None
+        kin = frames.kinematics(self.system, there.r, there.e, p.engine.geometry)
+        speed = (0.5 - s) * velocity(now) + (0.5 + s) * velocity(after)
+        rate = axes.rates(self.system, *axes.rate_rows(self.system, kin), speed)
+        return there, axes.coordinates(self.system, kin, after.near), rate
 
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         """y minus predicted; of rotation vectors the one that leads from the predicted orientation to the read one."""

@@ -239,6 +239,7 @@ class _Motor(Strict):
     max_force: Positive | None = Field(
         default=None, description="Largest torque or force of the drive, before `bias` and cogging [N m or N]"
     )
+    delay: NonNegative = Field(default=0.0, description="How much later than given its input acts [s]")
 
 
 class TorqueMotor(_Motor):
@@ -302,6 +303,7 @@ Motor = Annotated[TorqueMotor | DCMotor | VelocityMotor | PositionMotor, Field(d
 
 class _Sensor(Strict):
     sd: Positive = Field(default=1e-3, description="Standard deviation of the noise of each number, in its unit")
+    delay: NonNegative = Field(default=0.0, description="How old its readings are [s]")
 
 
 class JointPosition(_Sensor):

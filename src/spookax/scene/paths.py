@@ -121,9 +121,10 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
             "position": {"stiffness": f"{load}/{position[rotational[motor.joint]]}", "damping": rate},
         }[motor.type]
         bound = {} if motor.max_force is None else {"max_force": load}
-        yield from _scalars("motors", name, {**own, "bias": load, **bound})
+        yield from _scalars("motors", name, {**own, "bias": load, **bound, "delay": "s"})
         yield from _harmonics(("motors", name, "cogging"), motor.cogging, load)
     for name, sensor in scene.sensors.items():
+        yield from _scalars("sensors", name, {"delay": "s"})
         if isinstance(sensor, JointPosition):
             unit = position[rotational[sensor.joint]]
             yield from _scalars("sensors", name, {"offset": unit})

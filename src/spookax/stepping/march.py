@@ -63,7 +63,10 @@ def march(
         now, guess, result, failed = carry
         k, command, impulse = inputs
         moves = k >= 0 if half_kick else True
-        after, info = step(system, prepared, now, command, impulse, solver=solver, guess=guess, bounce=moves)
+        first = half_kick and k <= 0
+        after, info = step(
+            system, prepared, now, command, impulse, solver=solver, guess=guess, bounce=moves, first=first
+        )
         if half_kick:
             back = kicked(state, now, after)
             after = jax.tree.map(lambda a, b: jnp.where(moves, a, b), after, back)

@@ -18,6 +18,7 @@ from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
 from ..math import counted, rotation
 from ..system import Params, State, System
+from .delay import check_delays
 from .march import March, march
 
 _FEWEST = 64  # steps that a program is compiled for
@@ -85,6 +86,7 @@ def rollout(
     - `state`: with velocities at t_0 (`state_from_joints`), or the `state` of another trajectory and
       `half_kick=False`.
     - `controls`: motor commands held over each step, of one step at least. Shape (steps, 0) without motors.
+      A motor with a delay was told nothing before: zero, or what the state keeps in `commands`.
     - `wrenches`: from outside on every body, held over each step: force in world axes at the centre of mass and torque
       in body axes [N, N m].
     - `throw`: raise if a step failed (also under jit); otherwise `result` and `failed_step` tell.
@@ -92,8 +94,9 @@ def rollout(
     Works under `jit`, `vmap`, `jvp`, `vjp`; called by itself it is compiled, once for up to 64, 256,
     1024, 4096, 8192, ... steps, and kept on disk.
 
-    **Raises:** `ValueError` for controls or wrenches of another shape.
+    **Raises:** `ValueError` for controls or wrenches of another shape, for delays longer than the system was built for.
     """
+    check_delays(system, params)
     controls = jnp.asarray(controls)
     motors = [motor.name for motor in system.motors]
     if controls.ndim != 2 or controls.shape[1] != len(motors) or not controls.shape[0]:
@@ -136,6 +139,7 @@ def rollouts(
 
     **Raises:** `ValueError` for leading axes that differ; as `rollout` does.
     """
+    check_delays(system, params)
     controls = jnp.asarray(controls)
     shared = jnp.ndim(params.step) == 0
     batch = (states, controls) if shared else (states, controls, params)
@@ -203,7 +207,7 @@ def _rollout(
     count: Array | None = None,
 ) -> Trajectory:
     prepared = prepare(system, params)
-    inputs = kick_inputs(controls)
+    inputs = controls if system.history else kick_inputs(controls)
     given = kick_inputs(wrenches) * params.step if wrenches is not None else None
     marched = march(system, prepared, state, inputs, given, half_kick=half_kick, solver=solver, count=count)
     return _trajectory(system, prepared, state, marched, count)

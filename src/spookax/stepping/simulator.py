@@ -10,6 +10,7 @@ from .._results import STEP_RESULTS
 from .._typing import Array, Float
 from ..complementarity import AbstractMLCPSolver
 from ..system import Params, State, System
+from .delay import check_delays
 from .single import KICKS, LEAPS, Layout, program
 
 
@@ -38,7 +39,7 @@ class Simulator:
       `half_kick=False`. With a leading axis in every array: so many environments.
     - `throw`: raise if a step fails; otherwise `result` tells.
 
-    **Raises:** `ValueError` for leading axes that differ.
+    **Raises:** `ValueError` for leading axes that differ, for delays longer than the system was built for.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Simulator:
         solver: AbstractMLCPSolver | None = None,
         throw: bool = True,
     ):
+        check_delays(system, params)
         self._system, self._throw = system, throw
         self._size = _leading(state, state.time, "state")
         self._own = _leading(params, params.step, "params") is not None
@@ -119,6 +121,7 @@ class Simulator:
         to a state that fits them, or the joints pull the mechanism together.
         """
         self._same(0, params, "parameters")
+        check_delays(self._system, params)
         self._numbers = self._program.numbers(params)
 
     @property

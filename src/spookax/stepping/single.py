@@ -187,8 +187,12 @@ def advanced(
     def body(loop: tuple[Array, Carried, Array]) -> tuple[Array, Carried, Array]:
         k, now, cause = loop
         moves = k >= 0
-        command = jnp.where(now.phase == GOES_ON, (now.command + control) / 2, control)
-        after, info = step(system, prepared, now.state, command, solver=solver, guess=now.levels, bounce=moves)
+        begins, command = now.phase == KICKS, control
+        if not system.history:
+            command = jnp.where(now.phase == GOES_ON, (now.command + control) / 2, control)
+        after, info = step(
+            system, prepared, now.state, command, solver=solver, guess=now.levels, bounce=moves, first=begins
+        )
         fails = moves & (info.result != STEP_RESULTS.successful)
         (code,) = jax.tree.leaves(info.result)
         cause = jnp.where((cause == 0) & fails, code, cause)

@@ -25,6 +25,7 @@ from ..math.blocks import take
 from ..math.product import matmul, matvec
 from ..system import State, System
 from . import impacts, saddle
+from .delay import delayed, remembered
 from .pivoting import on_set, pivot, repeated
 
 _FEW_ROWS = 12  # with bounds: above, the condensed matrix costs more than a few sparse factorisations
@@ -273,7 +274,7 @@ def advance(system: System, prepared: Prepared, state: State, rows: Rows, v: Flo
     rate = axes.rates(system, rows.b_A, rows.b_B, v)
     near = jax.lax.stop_gradient(rows.position + h * rate)
     deflection = boxes.stretched(system, prepared.params, state.deflection, rate)
-    return State(state.r + h * v[:, :3], e, v[:, :3], v[:, 3:], near, state.time + h, deflection)
+    return State(state.r + h * v[:, :3], e, v[:, :3], v[:, 3:], near, state.time + h, deflection, state.commands)
 
 
 def step_rows(
@@ -283,13 +284,16 @@ def step_rows(
     command: Float[Array, " motors"],
     impulse: Float[Array, "bodies 6"],
     bounce: Bool[Array, ""] | bool = True,
+    first: Bool[Array, ""] | bool = False,
 ) -> tuple[Rows, MLCP_RESULTS]:
     """The rows of a step: after the impacts on its stops, which leave the velocities that the step starts from.
 
     A stop that was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
     Impacts are solved by the default solver, whatever solves the step: a replayed step has to find them, too.
-    `bounce`: whether there may be any.
+    `bounce`: whether there may be any; `first`: see `step`.
     """
+    if system.history:
+        command = delayed(system, prepared.params, state, command, first)
     solved = MLCP_RESULTS.successful
     if not system.bounces:
         return assemble(system, prepared, state, command, impulse), solved
@@ -320,17 +324,20 @@ def step(
     solver: AbstractMLCPSolver | None = None,
     guess: Float[Array, " boxes"] | None = None,
     bounce: Bool[Array, ""] | bool = True,
+    first: Bool[Array, ""] | bool = False,
 ) -> tuple[State, StepInfo]:
     """One step of length h.
 
     **Arguments:**
 
     - `prepared`: `spookax.prepare(system, params)`.
-    - `command`: motor commands, mean over the kick at t_k (from t_k - h/2 to t_k + h/2). [the motor's unit]
+    - `command`: motor commands, mean over the kick at t_k (from t_k - h/2 to t_k + h/2). [the motor's unit] Where a
+      motor has a delay, those of all held from t_k to t_k + h: the kick takes its mean from them and `state.commands`.
     - `impulse`: extra impulse on every body: world force and body-axes torque times h. [N s, N m s]
     - `solver`: of the rows with bounds; `default_solver(system)` if none is given.
     - `guess`: `StepInfo.levels` of the last step, to save pivots.
     - `bounce`: without it a stop that is hit has no restitution in this step.
+    - `first`: the first from velocities at t_0, whose kick begins there; only where a motor has a delay.
 
     **Returns:** the next state and a `StepInfo`; its `result` says whether the complementarity problem was solved
     and whether the velocity is finite. Nothing is raised.
@@ -339,13 +346,12 @@ def step(
         impulse = jnp.zeros((system.num_bodies, 6), dtype=state.r.dtype)
     if guess is None:
         guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
-    rows, impact_result = step_rows(system, prepared, state, command, impulse, bounce)
+    rows, impact_result = step_rows(system, prepared, state, command, impulse, bounce, first)
     v, lam, x, (mlcp_result, pivots) = solve_rows(
         system, solver or default_solver(system), rows, jax.lax.stop_gradient(guess)
     )
     mlcp_result = MLCP_RESULTS.where(impact_result == MLCP_RESULTS.successful, mlcp_result, impact_result)
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
-    return advance(system, prepared, state, rows, v), StepInfo(
-        result, lam, x, saddle.forces(system, rows, lam) * x, pivots
-    )
+    after = remembered(system, state, advance(system, prepared, state, rows, v), command)
+    return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots)

@@ -192,7 +192,8 @@ def _spins(system: System) -> dict[int, list[str]]:
 
 def _state(system: System, r: Array, e: Array, v: Array, near: Array) -> State:
     deflection = jnp.zeros(len(system.elements), dtype=r.dtype)
-    return State(r, e, v[:, :3], v[:, 3:], near, jnp.zeros((), dtype=r.dtype), deflection)
+    none = jnp.zeros((system.history, len(system.motors)), dtype=r.dtype) if system.history else None
+    return State(r, e, v[:, :3], v[:, 3:], near, jnp.zeros((), dtype=r.dtype), deflection, none)
 
 
 # ---------------------------------------------------------------------------------------------------------------

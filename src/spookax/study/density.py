@@ -49,7 +49,8 @@ def without_the_end(setup: Setup) -> tuple[Setup, tuple[np.ndarray, ...]]:
         part = _LEFT_OUT if count < 3 else _LEFT_OUT_OF_MANY * (i % 3 == 1)
         out = time > time[-1] - part * (time[-1] - time[0])
         seen = np.array(whole.seen)
-        seen[grid.step_of[out], grid.slot_of[out]] = 0.0
+        step, slot, channel = (place[out] for place in grid.places(seen.shape[2]))
+        seen[np.maximum(step, 0), slot, channel] = 0.0
         samples.append(whole._replace(seen=seen))
         left.append(out)
     problem = dataclasses.replace(setup.problem, samples=tuple(samples))
@@ -65,7 +66,7 @@ def prediction_error(setup: Setup, fit: Fit, left: Sequence[np.ndarray]) -> tupl
         zip(setup.clean, setup.grids, setup.problem.samples, left, strict=True)
     ):
         z = np.concatenate([fit.iterate.z, fit.iterate.own[i]])
-        simulated = predictions(model, z, fit.iterate.paths[i], samples)[grid.step_of, grid.slot_of]
+        simulated = grid.taken(predictions(model, z, fit.iterate.paths[i], samples))
         time = recording.time[out]
         if not time.size:
             continue

@@ -147,7 +147,7 @@ def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Mi
     if wrong is not None:
         found.append(_misread(wrong))
     if fit.parts is not None and np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost):
-        found += _from_innovations(explanations(setup, fit, states))
+        found += _from_innovations(explanations(setup, fit, states), setup, _params(setup, fit))
     best: dict[str, Suspect] = {}
     for suspect in sorted(found, key=lambda s: -s.gain):
         best.setdefault(suspect.kind, suspect)
@@ -172,7 +172,7 @@ def _from_parameters(setup: Setup, fit: Fit) -> Iterator[Suspect]:
     """Gains that have come out with another sign than they began with, or far away from it."""
     shared, gain = setup.model.shared, ".gain"
     paths = list(shared.paths)
-    values = _gains(setup, fit)
+    values = np.asarray(_params(setup, fit).gain)
     for m, motor in enumerate(setup.system.motors):
         path = f"motors.{motor.name}{gain}"
         start = float(np.asarray(setup.params.gain)[m])
@@ -195,9 +195,8 @@ def _misread(wrong: Misread) -> Suspect:
     return Suspect("unit", wrong.channel, 2 * _CERTAIN, None, text, _CURES["unit"])
 
 
-def _gains(setup: Setup, fit: Fit) -> np.ndarray:
-    z = np.concatenate([fit.iterate.z, np.zeros(setup.model.own.size)])
-    return np.asarray(_physical(setup.model, z).gain)
+def _params(setup: Setup, fit: Fit) -> Params:
+    return _physical(setup.model, np.concatenate([fit.iterate.z, np.zeros(setup.model.own.size)]))
 
 
 @compiled
@@ -222,23 +221,23 @@ def _times(ratio: float) -> str:
 def explanations(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> list[Explained]:
     """What every fault explains of the innovations, the best first."""
     assert isinstance(setup.model, Multibody)
-    gains, columns = _gains(setup, fit), []
-    gains = np.where(gains != 0, gains, 1.0)
+    params, columns = _params(setup, fit), []
     for recording, grid in zip(setup.recordings, setup.grids, strict=True):
         prefix = f"{recording.name}/estimated/"
         estimated = {k.removeprefix(prefix): v for k, v in states.items() if k.startswith(prefix)}
-        columns.append(signatures(setup, recording, grid, estimated, gains))
+        columns.append(signatures(setup, recording, grid, estimated, params))
     return explained(setup, fit, columns)
 
 
-def _from_innovations(found: list[Explained]) -> Iterator[Suspect]:
+def _from_innovations(found: list[Explained], setup: Setup, params: Params) -> Iterator[Suspect]:
     for key, gain, share, size in found:
         if gain > _GAIN and share > _SHARE:
             kind, text = _words(key, size)
             if kind:
                 where = key.where or "sensors"
                 text = f"{where}: {text}, which explains {100 * share:.2g} % of the innovations"
-                yield Suspect(kind, key.where, gain, share, text, _CURES[kind])
+                cure = _delay_cure(setup, params, key, size) if kind == "delay" else _CURES[kind]
+                yield Suspect(kind, key.where, gain, share, text, cure)
 
 
 def _words(key: Key, size: float) -> tuple[str, str]:
@@ -246,7 +245,7 @@ def _words(key: Key, size: float) -> tuple[str, str]:
     if key.kind == "scale":
         return ("scale", f"numbers are {factor:.3g} times what they should be") if abs(size) > _OFF else ("", "")
     if key.kind == "delay":
-        late = size * float(key.form or 1.0)
+        late = _late(key, size)
         return "delay", f"{abs(late):.2g} s {'late' if late > 0 else 'early'} against the others"
     if key.kind == "clock":
         fast = abs(size * float(key.form or 1.0))
@@ -258,6 +257,22 @@ def _words(key: Key, size: float) -> tuple[str, str]:
         "drift": ("drift", f"the zero drifts by {size:.2g}"),
         "friction": ("friction", f"friction depends on {key.form} in another way"),
     }[key.kind]
+
+
+def _late(key: Key, size: float) -> float:
+    """By how much an input acts, or readings are, later than the fit has them [s]."""
+    return size * float(key.form or 1.0)
+
+
+def _delay_cure(setup: Setup, params: Params, key: Key, size: float) -> str:
+    """The line of the study that makes a delay unknown, beginning with what was seen; none has a negative one."""
+    if key.form:  # of an input
+        section, given = "motors", params.delay[[m.name for m in setup.system.motors].index(key.where)]
+    else:
+        section, given = "sensors", params.age[setup.system.sensor_index(key.where)]
+    if (start := float(given) + _late(key, size)) <= 0:
+        return _CURES["delay"]
+    return f"Write `{section}.{key.where}.delay: {{start: {start:.2g}}}` under `parameters`, or shift the column."
 
 
 def _sentence(white: bool, free: bool, found: list[Suspect]) -> str:

@@ -15,7 +15,11 @@ _DEFAULT_SD = {"joint_position": 1e-3, "joint_rate": 1e-2, "body_pose": 1e-3, "p
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Steps of length `h` from the first stamp `t0`; `place` gives (step, slot) of every stamp."""
+    """Steps of length `h` from the first stamp `t0`; `step_of` and `slot_of` say where every stamp lies.
+
+    Readings of a sensor with a delay show an earlier time and belong into an earlier step: those of a channel are
+    placed as many steps `earlier` as its delay has, rounded. What was seen before the first step has no place.
+    """
 
     t0: float
     h: float
@@ -23,6 +27,7 @@ class Grid:
     step_of: np.ndarray
     slot_of: np.ndarray
     fraction: np.ndarray
+    earlier: np.ndarray | None = None  # of every channel, if one belongs to a sensor with a delay
 
     @property
     def times(self) -> np.ndarray:
@@ -32,6 +37,39 @@ class Grid:
     def extended(self, multiple: int) -> "Grid":
         """The same with a number of steps that is a multiple of this one."""
         return dataclasses.replace(self, steps=-(-self.steps // multiple) * multiple)
+
+    def places(self, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Step, slot and channel of all readings, (stamps, channels); negative steps: before the first."""
+        found = (
+            self.step_of[:, None] - (0 if self.earlier is None else self.earlier),
+            self.slot_of[:, None],
+            np.arange(channels),
+        )
+        return tuple(np.broadcast_arrays(*found))  # pyright: ignore[reportReturnType]
+
+    def placed(self, values: np.ndarray, slots: int, default: np.ndarray | float = 0.0) -> np.ndarray:
+        """Numbers of all readings (stamps, channels) where they belong, (steps, slots, channels)."""
+        step, slot, channel = self.places(values.shape[1])
+        out, inside = np.empty((self.steps, slots, values.shape[1])), step >= 0
+        out[...] = default
+        out[step[inside], slot[inside], channel[inside]] = values[inside]
+        return out
+
+    def taken(self, placed: np.ndarray) -> np.ndarray:
+        """What `placed` has put there; before the first step what there is in it."""
+        step, slot, channel = self.places(placed.shape[2])
+        return np.asarray(placed)[np.maximum(step, 0), slot, channel]
+
+    def replaced(self, samples: Samples, earlier: np.ndarray) -> "tuple[Grid, Samples]":
+        """The same readings as many other steps earlier."""
+        y, s, seen = map(np.asarray, (samples.y, samples.s, samples.seen))
+        there = np.where(self.places(y.shape[2])[0] >= 0, self.taken(seen), 0.0)
+        grid = dataclasses.replace(self, earlier=earlier)
+        s, y, seen = (
+            grid.placed(values, s.shape[1], default)
+            for values, default in ((self.fraction[:, None] + earlier, earlier), (self.taken(y), 0.0), (there, 0.0))
+        )
+        return grid, samples._replace(y=on_device(y), s=on_device(s), seen=on_device(seen))
 
 
 def grid_of(time: np.ndarray, h: float) -> Grid:
@@ -52,7 +90,17 @@ def sensor_sd(scene: Scene, name: str) -> float:
 
 def kick_means(grid: Grid, time: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Mean of a zero-order-hold signal over each leap-frog kick, from t_k - h/2 to t_k + h/2."""
-    edges = grid.t0 + grid.h * (np.arange(grid.steps + 1) - 0.5)
+    return _means(grid, time, value, np.arange(grid.steps + 1) - 0.5)
+
+
+def step_means(grid: Grid, time: np.ndarray, value: np.ndarray, before: int) -> np.ndarray:
+    """Mean of a zero-order-hold signal over each step, the first `before` of which lie before t_0."""
+    return _means(grid, time, value, np.arange(-before, grid.steps + 1))
+
+
+def _means(grid: Grid, time: np.ndarray, value: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Between edges in steps from t_0. Before its first stamp the signal has its first value."""
+    edges = grid.t0 + grid.h * edges
     area = np.concatenate([[0.0], np.cumsum(value[:-1] * np.diff(time))])
 
     def integral(t: np.ndarray) -> np.ndarray:
@@ -72,19 +120,17 @@ def samples_of(
     time_sd: float | None = None,
     every: int = 1,
     clean: Recording | None = None,
+    history: int = 0,
 ) -> Samples:
     """Readings and inputs of a recording on its grid.
 
     `sd`: of the channels; `time_sd`: of the time stamps [s], which adds (rate time_sd)^2 to their variance;
-    `every`: only each n-th sample is seen; `clean`: the recording that rates are computed from, if it is another.
+    `every`: only each n-th sample is seen; `clean`: the recording that rates are computed from, if it is another;
+    `history`: as many earlier commands beside each.
     """
     readings = np.concatenate([recording.sensors[s] for s in sensors], axis=1)
-    channels = readings.shape[1]
-    y = np.zeros((grid.steps, slots, channels))
-    seen = np.zeros((grid.steps, slots, channels))
-    s = np.zeros((grid.steps, slots))
     there = ~np.isnan(readings)
-    y[grid.step_of, grid.slot_of] = np.where(there, readings, 0.0)
+    y = grid.placed(np.where(there, readings, 0.0), slots)
     weight = there.astype(float)
     weight[np.arange(len(weight)) % every > 0] = 0.0
     if time_sd is not None:
@@ -93,12 +139,19 @@ def samples_of(
             if np.isfinite(value).any():
                 rate = smooth(recording.time, recording.time, value)[1]
                 weight[:, i] /= np.sqrt(1 + (rate * time_sd / sd[i]) ** 2)
-    seen[grid.step_of, grid.slot_of] = weight
-    s[grid.step_of, grid.slot_of] = grid.fraction
-    u = np.zeros((grid.steps, len(motors)))
+    seen = grid.placed(weight, slots)
+    if grid.earlier is not None:
+        s = grid.placed(grid.fraction[:, None] + grid.earlier, slots, grid.earlier)
+    else:
+        s = np.zeros((grid.steps, slots))
+        s[grid.step_of, grid.slot_of] = grid.fraction
+    u = np.zeros((history + grid.steps, len(motors)))
     for m, motor in enumerate(motors):
         if motor in recording.inputs:
-            u[:, m] = kick_means(grid, recording.time, recording.inputs[motor])
+            given = grid, recording.time, recording.inputs[motor]
+            u[:, m] = step_means(*given, history) if history else kick_means(*given)
+    if history:
+        u = u[np.arange(history, history + grid.steps)[:, None] - np.arange(history + 1)]
     return Samples(*map(on_device, (u, y, s, seen)))
 
 

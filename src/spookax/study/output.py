@@ -1,7 +1,7 @@
 """What an estimate says beyond the parameters: runs, signals, correlations, groups that are not determined."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from ..estimation.recording import Plan, follow
 from ..models import Multibody, ParameterMap
 from ..models.parameters import natural_values, values_and_sd
 from ..protocol import Noise, Samples
+from .delays import is_delay
 from .outliers import kept, weights
 from .setup import Setup
 
@@ -75,13 +76,13 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         own, path = fit.iterate.own[i], fit.iterate.paths[i]
         z = np.concatenate([fit.iterate.z, own])
         x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-        estimated = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
+        estimated = grid.taken(predictions(model, z, path, samples))
         free = open_loop(model, z, fit.noise, x0, samples)
-        simulated = predictions(model, z, free, samples)[grid.step_of, grid.slot_of]
+        simulated = grid.taken(predictions(model, z, free, samples))
         signals, column = {}, 0
         name = recording.name
         channels = samples.y.shape[1:]
-        innovations = np.asarray(spread[i].innovations).reshape(-1, *channels)[grid.step_of, grid.slot_of]
+        innovations = grid.taken(np.asarray(spread[i].innovations).reshape(-1, *channels))
         weight, counted = weights(setup, fit, i), kept(setup, fit, i).sensors
         joint_sd = axis_sd(model, z, path, spread[i].covariance)
         states[f"{name}/time"] = recording.time
@@ -230,32 +231,43 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
     weights = [f.transform == "network" for f in shared.free for _ in range(f.size)]
     names = [p for f in shared.free for p in [f.path] * f.size]
     # gains take part in a common factor whatever their transform: a step of `identity` is relative to the start
-    log_like = [f.transform in ("log", "sinh") or f.path.endswith(".gain") for f in shared.free for _ in range(f.size)]
+    log_like = [
+        (f.transform in ("log", "sinh") or f.path.endswith(".gain")) and not is_delay(f.path)  # delays add up
+        for f in shared.free
+        for _ in range(f.size)
+    ]
     if not names or not np.all(np.isfinite(fit.information)):
         return []
-    # what is at a bound is held there, and has an interval that says so
-    inside = np.flatnonzero(fit.reach == 0)
-    relative = shared.relative_steps(np.asarray(fit.iterate.z))[inside]
-    weights, names = [weights[i] for i in inside], [names[i] for i in inside]
-    log_like = [log_like[i] for i in inside]
-    value, vector = np.linalg.eigh(fit.information[np.ix_(inside, inside)])
-    found = []
-    for strength, direction in zip(value, vector.T, strict=True):
-        if strength > 1 / _UNKNOWN_SD**2:
-            continue
-        part = [i for i, v in enumerate(direction) if abs(v) > 0.3 * np.max(np.abs(direction))]
-        if all(weights[i] for i in part):
-            continue
-        paths = list(dict.fromkeys(names[i] for i in part))
-        if len(paths) == 1:
-            text = f"The recordings do not determine {paths[0]}: fix it, give it a prior, or excite it."
-        elif all(log_like[i] for i in part) and _alike(direction[part] / relative[part]):
-            cure = "Fix one of them (a weighed mass, a data-sheet constant)."
-            text = f"Known only up to a common factor: {', '.join(paths)}. {cure}"
-        else:
-            text = f"Only a combination is determined of {', '.join(paths)}: fix one of them or give it a prior."
-        found.append({"paths": paths, "message": text})
+    relative = shared.relative_steps(np.asarray(fit.iterate.z))
+    # what is at a bound is held there, and has an interval that says so; but it may be there for another's sake
+    inside = fit.reach == 0
+    found: list[dict[str, Any]] = []
+    every = np.arange(len(names))
+    for group in [every[inside]] + ([] if np.all(inside) else [every]):
+        for taking, direction in _undetermined(fit.information, group):
+            paths = list(dict.fromkeys(names[i] for i in taking))
+            named = {path for other in found for path in other["paths"]}
+            mixed = 0 < np.sum(inside[taking]) < len(taking) and not named.intersection(paths)
+            if all(weights[i] for i in taking) or not (mixed or len(group) == np.sum(inside)):
+                continue
+            if len(paths) == 1:
+                text = f"The recordings do not determine {paths[0]}: fix it, give it a prior, or excite it."
+            elif all(log_like[i] for i in taking) and _alike(direction / relative[taking]):
+                cure = "Fix one of them (a weighed mass, a data-sheet constant)."
+                text = f"Known only up to a common factor: {', '.join(paths)}. {cure}"
+            else:
+                text = f"Only a combination is determined of {', '.join(paths)}: fix one of them or give it a prior."
+            found.append({"paths": paths, "message": text})
     return found
+
+
+def _undetermined(information: np.ndarray, group: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of some coordinates of z those that take part in a direction that is not determined, and their part in it."""
+    value, vector = np.linalg.eigh(information[np.ix_(group, group)])
+    for strength, direction in zip(value, vector.T, strict=True):
+        if strength <= 1 / _UNKNOWN_SD**2:
+            part = np.abs(direction) > 0.3 * np.max(np.abs(direction))
+            yield group[part], direction[part]
 
 
 def _alike(factors: np.ndarray) -> bool:

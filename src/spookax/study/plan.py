@@ -46,7 +46,8 @@ def planned(
             axis = names[sensor.target] if sensor.type == kind else ""
             if not axis or axis in position or not np.isfinite(readings).any():
                 continue
-            value, speed = smooth(times, recording.time, readings[:, 0] - float(model.params.offset[index, 0]))
+            stamps = recording.time - float(model.params.age[index])
+            value, speed = smooth(times, stamps, readings[:, 0] - float(model.params.offset[index, 0]))
             if kind == "joint_rate":
                 start = scene.initial[axis].position if axis in scene.initial else 0.0
                 value, speed = float(start) + grid.h * np.concatenate([[0.0], np.cumsum(value[:-1])]), value

@@ -127,7 +127,8 @@ def predict_recording(
             "estimator": study.estimator.model_copy(update=settings),
         }
     )
-    whole = set_up(alone, scene, [recording])
+    z = estimate.checkpoint["z"] if z is None else np.asarray(z)
+    whole = set_up(alone, scene, [recording]).replaced(z)
     (samples,), (grid,) = whole.problem.samples, whole.grids
     # the readings of the first seconds, in as many steps as the identification's programs work on at a time
     head = fit_seconds or min(HEAD, _SHARE * float(recording.time[-1] - recording.time[0]))
@@ -138,8 +139,7 @@ def predict_recording(
         inputs={name: values[here] for name, values in recording.inputs.items()},
         sensors={name: values[here] for name, values in recording.sensors.items()},
     )
-    begun = set_up(alone, scene, [first], least=blocks.spans(grid.steps)[0][1])
-    z = estimate.checkpoint["z"] if z is None else np.asarray(z)
+    begun = set_up(alone, scene, [first], least=blocks.spans(grid.steps)[0][1]).replaced(z)
     levels = Noise(on_device(estimate.checkpoint["process"]), on_device(_sensor_levels(estimate, begun)))
     stage = Stage(begun.stages[-1].model, levels)
     stages = (Stage(stage.model, begun.stages[0].noise), stage)
@@ -151,11 +151,11 @@ def predict_recording(
     model = whole.stages[-1].model
     assert isinstance(model, Multibody)
     path = open_loop(model, z, levels, x0, samples)
-    readings = predictions(model, z, path, samples)[grid.step_of, grid.slot_of]
+    readings = grid.taken(predictions(model, z, path, samples))
     simulated, clean = by_sensor(whole, recording, readings), whole.clean[0]
     if steps is None:
         return Prediction(recording, clean, head, simulated)
-    found = steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps)[grid.step_of, grid.slot_of]
+    found = grid.taken(steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps))
     begin = grid.t0 + max(head, steps * grid.h)
     return Prediction(recording, clean, head, simulated, Ahead(begin, by_sensor(whole, recording, found)))
 

@@ -31,7 +31,7 @@ _POSITIVE = re.compile(
 )
 _MAYBE_ZERO = re.compile(
     rf"{_JOINT}(friction\.(viscous|drag|coulomb|bearing|stribeck\.excess)|armature)"
-    r"|motors\.[^.]+\.(back_emf|damping)"
+    r"|motors\.[^.]+\.(back_emf|damping|delay)|sensors\.[^.]+\.delay"
 )
 _WHOLES: dict[str, Transform] = {
     r"bodies\.[^.]+\.inertia": "inertia",

@@ -8,17 +8,20 @@ import jax
 import numpy as np
 
 from .._compiled import on_device
+from .._typing import AnyArray
 from ..estimation import Problem, Stage, blocks
 from ..estimation.linearise import Path, before, untold
 from ..estimation.problem import Iterate
 from ..estimation.recording import Plan, follow, stiff_gains
 from ..models import Free, Multibody, ParameterMap, ProcessNoise, Tie
+from ..models.parameters import natural_values
 from ..protocol import Noise
 from ..scene import Scene
 from ..scene.expression import Expression, in_order
 from ..scene.paths import numeric_paths, unit_of, wholes
 from ..system import Params, System, build
 from .bodies import possible
+from .delays import default_upper, longest_delays, steps_earlier
 from .grid import Grid, grid_of, samples_of, sensor_sd, smooth
 from .model import RecordingSpec, Study
 from .plan import planned
@@ -70,6 +73,21 @@ class Setup:
         (each,) = given
         return {"1": load, load: "1"}.get(each, f"{load}/({each})" if " " in each else f"{load}/{each}")
 
+    def replaced(self, z: AnyArray) -> "Setup":
+        """The same with readings where the delays of sensors put them at z; itself where they lie there."""
+        numbers = numeric_paths(self.scene) | _values(self.model.shared, z)
+        earlier = steps_earlier(self.scene, self.system, self.sensors, numbers)
+        if earlier is None or all(np.array_equal(earlier, grid.earlier) for grid in self.grids):  # pyright: ignore
+            return self
+        moved = [g.replaced(s, earlier) for g, s in zip(self.grids, self.problem.samples, strict=True)]
+        grids, samples = zip(*moved, strict=True)
+        problem, roots = dataclasses.replace(self.problem, samples=samples), self.problem.root_weights
+        if roots is not None:
+            each = zip(self.grids, grids, roots, strict=True)
+            moved = tuple(new.placed(old.taken(root), root.shape[1], 1.0) for old, new, root in each)
+            problem = dataclasses.replace(problem, root_weights=moved)
+        return dataclasses.replace(self, grids=grids, problem=problem)
+
     def plans(self) -> list[tuple[Path, tuple[bool, ...]]]:
         """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
         found = []
@@ -104,7 +122,9 @@ def free_parameters(study: Study, scene: Scene, bounded: bool = True) -> tuple[F
     for path, spec in study.parameters.items():
         start = several.get(path) or float(spec.start if spec.start is not None else numbers[path])
         lower = -np.inf if spec.lower is None else spec.lower
-        upper = np.inf if spec.upper is None else spec.upper
+        upper = spec.upper
+        if upper is None:
+            upper = np.inf if path in several else default_upper(path, start)  # pyright: ignore[reportArgumentType]
         sd = spec.prior_sd or (WEIGHTS_SD if spec.transform == "network" else None)
         transform = "log" if spec.transform == "sinh" and not bounded else spec.transform
         free.append(Free(path, start, lower, upper, transform, sd))
@@ -140,8 +160,9 @@ def set_up(
     settings = study.estimator
     h = step or settings.step or scene.step
     scene = scene.model_copy(update={"step": h})
-    system, params = build(scene, unknown=changing.union(study.parameters, study.ties))
-    free = free_parameters(study, scene, bounded)
+    free, numbers = free_parameters(study, scene, bounded), numeric_paths(scene)
+    longest = longest_delays(study, numbers, free)
+    system, params = build(scene, unknown=changing.union(study.parameters, study.ties), longest=longest)
     shared = ParameterMap(system, free, tied_parameters(study, scene, free))
     sensors = tuple(s for s in scene.sensors if any(s in spec.sensors for spec in study.recordings))
     own = own_offsets(study.recordings, system)
@@ -153,10 +174,11 @@ def set_up(
     model = Multibody(system, params, shared, own, noise, indices)
     sd = np.concatenate([np.full(system.sensors[system.sensor_index(n)].size, sensor_sd(scene, n)) for n in sensors])
 
-    grids = [grid_of(r.time, h) for r in recordings]
-    longest = max(max(g.steps for g in grids), least)
+    earlier = steps_earlier(scene, system, sensors, numbers | _values(shared, shared.start()))
+    grids = [dataclasses.replace(grid_of(r.time, h), earlier=earlier) for r in recordings]
+    most = max(max(g.steps for g in grids), least)
     # the residual form compiles for whole recordings, and all alike; the simulator form for blocks
-    multiple = longest if settings.form == "residual" else min(longest, blocks.BLOCK)
+    multiple = most if settings.form == "residual" else min(most, blocks.BLOCK)
     grids = [g.extended(multiple) for g in grids]
     slots = max(int(g.slot_of.max()) + 1 for g in grids)
     motors = tuple(m.name for m in system.motors)
@@ -170,7 +192,7 @@ def set_up(
             first_root_weights(r, c, g, sensors, sd, slots) for r, c, g in zip(full, clean, grids, strict=True)
         )
     samples = tuple(
-        samples_of(g, r, motors, sensors, slots, sd, spec.time_sd, spec.every, c)
+        samples_of(g, r, motors, sensors, slots, sd, spec.time_sd, spec.every, c, system.history)
         for g, r, c, spec in zip(grids, full, clean, study.recordings, strict=True)
     )
 
@@ -206,6 +228,13 @@ def set_up(
         tuple(clean),
         settings.outliers or 0.0,
     )
+
+
+def _values(shared: ParameterMap, z: AnyArray) -> dict[str, float]:
+    """Path -> natural value of every unknown and of what is tied to them."""
+    if not any(path.endswith(".delay") for path in shared.paths):
+        return {}
+    return dict(zip(shared.paths, np.asarray(natural_values(shared, on_device(z))[0]).tolist(), strict=True))
 
 
 def _friction_speeds(system: System, sensors: tuple[str, ...], recordings: list[Recording]) -> tuple[float, ...]:

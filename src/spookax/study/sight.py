@@ -86,10 +86,10 @@ def first_root_weights(
 ) -> Float[np.ndarray, "steps M channels"]:
     """Root weights to begin with: next to none for readings that `clean` lacks. `sd`: of the channels."""
     raw, calm = (np.concatenate([r.sensors[name] for name in sensors], axis=1) for r in (recording, clean))
-    roots = np.ones((grid.steps, slots, raw.shape[1]))
+    roots = np.ones(raw.shape)
     gross = np.isfinite(raw) & ~np.isfinite(calm)
     for i in np.flatnonzero(gross.any(axis=0)):
         at = gross[:, i]
         error = (raw[at, i] - np.nanmean(calm[:, i])) / sd[i]  # no less than how far it is off, about
-        roots[grid.step_of[at], grid.slot_of[at], i] = root_of(np.zeros(at.sum()), error)
-    return roots
+        roots[at, i] = root_of(np.zeros(at.sum()), error)
+    return grid.placed(roots, slots, 1.0)

@@ -21,6 +21,7 @@ import numpy as np
 
 from .._typing import Float
 from ..estimation.problem import Fit, Part
+from ..system import Params
 from .grid import Grid, kick_means
 from .recording import Recording
 from .setup import Setup
@@ -63,9 +64,12 @@ class Column(NamedTuple):
 
 
 def signatures(
-    setup: Setup, recording: Recording, grid: Grid, estimated: dict[str, np.ndarray], gains: np.ndarray
+    setup: Setup, recording: Recording, grid: Grid, estimated: dict[str, np.ndarray], params: Params
 ) -> dict[Key, Column]:
-    """Signatures of all faults that a recording may have, along its estimated readings (stamps, numbers)."""
+    """Signatures of all faults that a recording may have, along its estimated readings (stamps, numbers).
+
+    `params`: those of the fit.
+    """
     time, apart = recording.time - recording.time[0], float(np.median(np.diff(recording.time)))
     rates = {name: np.gradient(values, time, axis=0) for name, values in estimated.items()}
     found: dict[Key, Column] = {}
@@ -80,26 +84,27 @@ def signatures(
     if recording.inputs:  # a clock that all share is none that the readings can tell
         found[Key("clock", "")] = Column(_CLOCK, {name: time[:, None] * rate for name, rate in rates.items()})
     if setup.model.noise.kind == "joints":  # the fit knows what an impulse on a joint does
-        found |= dict(_of_inputs(setup, recording, grid, gains))
+        found |= dict(_of_inputs(setup, recording, grid, params))
         found |= dict(_of_friction(setup, recording, grid, estimated, rates))
     return found
 
 
-def _of_inputs(setup: Setup, recording: Recording, grid: Grid, gains: np.ndarray) -> Iterator[tuple[Key, Column]]:
+def _of_inputs(setup: Setup, recording: Recording, grid: Grid, params: Params) -> Iterator[tuple[Key, Column]]:
     """An input that is larger than recorded, or acts earlier or later."""
     apart = float(np.median(np.diff(recording.time)))
     for m, motor in enumerate(setup.system.motors):
         if motor.name not in recording.inputs:
             continue
-        value, factor = recording.inputs[motor.name], gains[m]
-        here = kick_means(grid, recording.time, value)
+        value, factor = recording.inputs[motor.name], float(params.gain[m]) or 1.0
+        time = recording.time + float(params.delay[m])
+        here = kick_means(grid, time, value)
         yield Key("scale", motor.name), Column(_SCALE, {}, motor.axis, factor * here)
         for n in _SHIFTS:
             for late in (n * apart, -n * apart):
-                moved = kick_means(grid, recording.time + late, value) - here
+                moved = kick_means(grid, time + late, value) - here
                 yield Key("delay", motor.name, f"{late:.9g}"), Column(1.0, {}, motor.axis, factor * moved)
         for fast in (c * side for c in _CLOCKS for side in (1, -1)):
-            moved = kick_means(grid, recording.time + fast * (recording.time - recording.time[0]), value) - here
+            moved = kick_means(grid, time + fast * (recording.time - recording.time[0]), value) - here
             yield Key("clock", motor.name, f"{fast:g}"), Column(1.0, {}, motor.axis, factor * moved)
 
 
@@ -201,13 +206,13 @@ def _through_the_filter(
     grid, seen = setup.grids[i], np.asarray(setup.problem.samples[i].seen) * fit.root_weights[i]
     unit = setup.density * np.broadcast_to(np.asarray(fit.noise.process), (B.shape[2],)) / np.sqrt(grid.h)
     for j, column in enumerate(columns.values()):
-        change, at = np.zeros_like(seen), 0
+        change, at = np.zeros((len(grid.step_of), seen.shape[2])), 0
         for name in setup.sensors:
             size = setup.system.sensors[setup.system.sensor_index(name)].size
             if name in column.readings:
-                change[grid.step_of, grid.slot_of, at : at + size] = column.readings[name]
+                change[:, at : at + size] = column.readings[name]
             at += size
-        D[:, :, j] = (change * seen / np.asarray(fit.noise.sensor)).reshape(steps, -1)
+        D[:, :, j] = (grid.placed(change, seen.shape[1]) * seen / np.asarray(fit.noise.sensor)).reshape(steps, -1)
         if column.axis is not None and column.force is not None:
             w[:, column.axis, j] = column.force / unit[column.axis]
     C, D = B @ w, D + J @ w

@@ -34,6 +34,7 @@ from .setup import Setup, set_up
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
 _KEEP_EVERY = 5.0  # between two writings of the iterate [s]
+_PLACINGS = 3  # of late readings, after the first
 _SPREAD = np.log(3.0)  # of restarts, in z
 
 
@@ -92,6 +93,7 @@ class Solver:
         try:
             first = self._attempt(estimator, self.read, start)
             self._take(self._restarted(first, estimator.first_cost))
+            self._place()
             self._widen()
             self._doubt()
             if self.study.estimator.check_half_step and self.fit and self.fit.result == ESTIMATE_RESULTS.successful:
@@ -207,8 +209,25 @@ class Solver:
         if found.candidates:
             self.phase, best = "all readings", found.candidates[found.chosen].fit
             settings = self._settings_of_all() if found.chosen == 0 else self._settings_of_chain()
-            self.fit = best
+            self.fit, self.setup = best, self.setup.replaced(best.iterate.z)
             self.fit = self._warm(self.setup, best, 1.0, settings)
+
+    def _place(self) -> None:
+        """Readings of sensors with a delay where that has come out, and the fit from there, until they stay."""
+        assert self.fit is not None
+        for _ in range(_PLACINGS):
+            placed = self.setup.replaced(self.fit.iterate.z)
+            if placed is self.setup or not _usable(self.fit):
+                return
+            self.setup, self.phase = placed, "delays"
+            if self.study.estimator.form == "residual":
+                estimator = self._estimator(placed)
+                estimator.process, estimator.sensor = _levels(self.fit, placed.stages[-1])
+                self.fit = self._residual_form(estimator, placed, self.fit.iterate, placed.stages[-1:])
+            else:
+                found_lower = self.by_prediction and self.candidates and self.chosen > 0
+                settings = self._settings_of_chain() if found_lower else self._settings_of_all()
+                self.fit = self._warm(placed, self.fit, 1.0, settings if self.by_prediction else self._settings())
 
     def _widen(self) -> None:
         """Standard deviations as they are without innovations that are white (`estimation.robust`)."""
@@ -229,8 +248,7 @@ class Solver:
         self.stop.check()
         stage = setup.stages[-1]
         before, estimator = (Estimator(setup.problem, settings, self._say) for _ in range(2))
-        before.process = np.asarray(fit.noise.process) / np.asarray(stage.noise.process)
-        before.sensor = np.asarray(fit.noise.sensor) / np.asarray(stage.noise.sensor)
+        before.process, before.sensor = _levels(fit, stage)
         estimator.process, estimator.sensor = before.process * factor, before.sensor.copy()
         # what another fit has weighed keeps its weight, what it has not read has that of the beginning
         read = [np.asarray(samples.seen) > 0 for samples in self.read.problem.samples]
@@ -295,6 +313,7 @@ class Solver:
         assert self.fit is not None
         self.phase, s = "half step", self.setup
         half = set_up(self.study, s.scene, list(s.recordings), step=float(s.scene.step) / 2)
+        half = half.replaced(self.fit.iterate.z)
         moved = dataclasses.replace(half.problem, z0=np.asarray(self.fit.iterate.z))
         last = dataclasses.replace(half.stages[-1], noise=self.fit.noise)
         half = dataclasses.replace(half, problem=moved, stages=(last,))
@@ -310,7 +329,7 @@ class Solver:
     @property
     def iterations(self) -> int:
         """Of all runs to the end, the check and the first stages of other starts left out."""
-        whole = ("stages", "restart", "density", "all readings")
+        whole = ("stages", "restart", "density", "all readings", "delays")
         lines = [line.iteration for line in self.lines if line.phase.startswith(whole)]
         return sum(after > before for before, after in pairwise(lines))
 
@@ -341,6 +360,13 @@ class Solver:
                 keep_iterate(self.keep, stage, levels.noise(self.setup.stages[stage]), running.iterate)
             self._kept, self.stop.after = now, "this step"
             self.stop.kept = f"{self.keep} has an iterate, from which --resume goes on"
+
+
+def _levels(fit: Fit, stage: Stage) -> tuple[np.ndarray, np.ndarray]:
+    """Noise levels of a fit, process and sensors, relative to those that a stage begins with."""
+    pairs = (fit.noise.process, stage.noise.process), (fit.noise.sensor, stage.noise.sensor)
+    process, sensor = (np.asarray(found) / np.asarray(begun) for found, begun in pairs)
+    return process, sensor
 
 
 def _roughly(settings: Settings) -> Settings:

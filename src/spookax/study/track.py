@@ -43,7 +43,7 @@ def along(setup: Setup, models: list[Multibody], i: int, track: Track) -> Float[
         z = track.z[-1][len(track.z[-1]) - model.shared.size - model.own.size :]  # without those that a mode holds
         part = predictions(model, z, track.path, samples)
         total = total + (part if weight is None else weight[:, j, None, None] * part)
-    return np.asarray(total)[grid.step_of, grid.slot_of]
+    return grid.taken(np.asarray(total))
 
 
 def run_contents(
@@ -62,10 +62,9 @@ def run_contents(
     states: States = {f"{name}/time": recording.time, f"{name}/state_time": time}
     shape = samples.y.shape[1:]
     residual, white = (
-        np.asarray(a).reshape(-1, *shape)[grid.step_of, grid.slot_of]
-        for a in (innovation.residual, innovation.whitened)
+        grid.taken(np.asarray(a).reshape(-1, *shape)) for a in (innovation.residual, innovation.whitened)
     )
-    weight = np.asarray(samples.seen)[grid.step_of, grid.slot_of]
+    weight = grid.taken(np.asarray(samples.seen))
     signals, column = {}, 0
     for sensor in setup.sensors:
         size = setup.system.sensors[setup.system.sensor_index(sensor)].size

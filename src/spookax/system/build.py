@@ -1,6 +1,8 @@
 """From a scene (plain Python) to the static system and its parameters (arrays)."""
 
+import math
 import operator
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,18 +19,26 @@ from ..scene.parts import Joint as SceneJoint
 from .params import Params
 from .system import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor, System, saddle_pattern, spanning_tree
 
+_LEAST = 0.5  # delay that commands are kept for [steps]
 _DRY = ("coulomb", "stribeck.excess", "bearing")
 
 
-def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = frozenset()) -> tuple[System, Params]:
+def build(
+    scene: Scene,
+    constraints: tuple = (),
+    unknown: frozenset[str] = frozenset(),
+    longest: Mapping[str, float] | None = None,
+) -> tuple[System, Params]:
     """The static system and the parameters of a scene.
 
     **Arguments:** `scene`, as read by `spookax.scene.read_scene`; `constraints`: the user's own rows
-    (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on.
+    (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on; `longest`:
+    what the delay of a motor may come to, by its path, where that is more than the scene's [s].
 
     An axis gets a dry-friction row only if its level is positive in the scene or among the `unknown` paths, and so for
     bearings, another level backward (if not 1), restitution, quadratic drag and rotors of axes that do not simply turn:
-    rows are topology, levels are parameters.
+    rows are topology, levels are parameters. States keep as many earlier commands as the longest delay of a motor
+    needs.
     """
     names = tuple(scene.bodies)
     number = {name: i for i, name in enumerate(names)} | {"world": WORLD}
@@ -82,6 +92,7 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
             s.type,
             axis_of[s.joint] if isinstance(s, JointPosition | JointRate) else number[s.body],
             tuple(c.order for c in s.cyclic_error) if isinstance(s, JointPosition) else (),
+            s.delay > 0 or f"sensors.{n}.delay" in unknown,
         )
         for n, s in scene.sensors.items()
     )
@@ -90,7 +101,9 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
     learned, networks = _networks(places, along)
     elements = _elements(places, along)
     of_system = names, joints, axes, couplings, motors, sensors, constraints, tree, pattern, networks
-    system = System(*of_system, tuple(element for element, _ in elements))
+    delays = [max(m.delay, (longest or {}).get(f"motors.{n}.delay", 0.0)) for n, m in scene.motors.items()]
+    history = _steps_kept(max(delays, default=0.0) / scene.step)
+    system = System(*of_system, tuple(element for element, _ in elements), history)
 
     defaults = scene.regularisation
 
@@ -153,6 +166,8 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         max_force=array([_or(m.max_force, np.inf) for m in motor_specs]),
         bias=array([m.bias for m in motor_specs]),
         cogging=array([[c.cos, c.sin] for m in motor_specs for c in m.cogging], 2),
+        delay=array([m.delay for m in motor_specs]),
+        age=array([s.delay for s in scene.sensors.values()]),
         offset=on_device(offsets),
         cyclic=array([[c.cos, c.sin] for s in scene.sensors.values() for c in getattr(s, "cyclic_error", [])], 2),
         point=on_device(points),
@@ -161,6 +176,11 @@ def build(scene: Scene, constraints: tuple = (), unknown: frozenset[str] = froze
         row_relaxation=array([defaults.relaxation_steps for _ in constraints]),
     )
     return system, params
+
+
+def _steps_kept(delay: float) -> int:
+    """Earlier commands that a delay [steps] reaches back to: a power of two, so that few lengths are compiled for."""
+    return 2 ** math.ceil(math.log2(max(delay, _LEAST) + 1)) if delay > 0 else 0  # the one before has a part in it
 
 
 def _networks(places: list[str], along: list[SceneJoint | Along]) -> tuple[list[Learned], tuple[Network, ...]]:

@@ -67,7 +67,9 @@ class Params(eqx.Module):
     max_force: Float[Array, " motors"]  # inf where there is none [N m or N]
     bias: Float[Array, " motors"]  # [N m or N]
     cogging: Float[Array, "cogging 2"]  # factors of cos and sin, in the order of `System.cogging` [N m or N]
+    delay: Float[Array, " motors"]  # between a command and what it does [s]
     # sensors
+    age: Float[Array, " sensors"]  # `delay` of a sensor: of what it reads [s]
     offset: Float[Array, "sensors 6"]  # added to the reading; the first `size` entries count
     cyclic: Float[Array, "cyclic 2"]  # factors of cos and sin, in the order of `System.cyclic` [rad or m]
     point: Float[Array, "sensors 3"]  # point of a point_position sensor in the body's frame [m]
@@ -211,7 +213,7 @@ def paths(system: System) -> dict[str, ParameterPath]:
         if coupling.path.startswith("couplings."):
             add(f"couplings.{coupling.name}.offset", "coupling_offset", c)
     for m, motor in enumerate(system.motors):
-        for key, field in (*_MOTOR_FIELDS[motor.type].items(), ("bias", "bias")):
+        for key, field in (*_MOTOR_FIELDS[motor.type].items(), ("bias", "bias"), ("delay", "delay")):
             add(f"motors.{motor.name}.{key}", field, m)
         if motor.bounded:
             add(f"motors.{motor.name}.max_force", "max_force", m)
@@ -221,6 +223,7 @@ def paths(system: System) -> dict[str, ParameterPath]:
         for c, (s, order) in enumerate(system.cyclic):
             add(f"sensors.{system.sensors[s].name}.cyclic_error.{order:g}.{key}", "cyclic", c, i)
     for s, sensor in enumerate(system.sensors):
+        add(f"sensors.{sensor.name}.delay", "age", s)
         if sensor.size == 1:
             add(f"sensors.{sensor.name}.offset", "offset", s, 0)
         else:

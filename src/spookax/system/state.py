@@ -12,7 +12,8 @@ class State(eqx.Module):
     The velocities live half a step before the poses (leap-frog): `v` at t_k - h/2, `r` at t_k. What is read or
     measured as a rate at t_k is the mean of the velocities of states k and k + 1.
     `near` holds the unwrapped coordinate of each axis at the last step: angles are read on the turn nearest to it
-    (springs and encoders need the unwrapped angle). It carries no derivative.
+    (springs and encoders need the unwrapped angle). It carries no derivative. `commands` are those of the steps before,
+    the latest first, as `step` takes them; only mechanisms with a motor that has a `delay` keep any.
     """
 
     r: Float[Array, "bodies 3"]  # centre of mass, world [m]
@@ -22,6 +23,7 @@ class State(eqx.Module):
     near: Float[Array, " axes"]
     time: Scalar  # [s]
     deflection: Float[Array, " elements"]  # of the springs of elasto-slide elements [rad or m]
+    commands: Float[Array, "history motors"] | None = None  # [units of the motors]
 
     def moved(self, dt: Scalar) -> "State":
         """Poses a time `dt` later along the present velocities (samples between steps read this)."""

@@ -134,13 +134,15 @@ class Motor:
 class Sensor:
     """A sensor: `type` joint_position, joint_rate (of an axis), body_pose, point_position (of a body).
 
-    `cyclic`: periods of an encoder's cyclic error per turn (hinge) or per metre (prismatic joint).
+    `cyclic`: periods of an encoder's cyclic error per turn (hinge) or per metre (prismatic joint). `delayed`: its
+    readings may be old.
     """
 
     name: str
     type: str
     target: int
     cyclic: tuple[float, ...] = ()
+    delayed: bool = False
 
     @property
     def size(self) -> int:
@@ -165,6 +167,7 @@ class System:
     pattern: Pattern
     networks: tuple[Network, ...] = ()
     elements: tuple[Element, ...] = ()
+    history: int = 0  # commands of earlier steps that a state keeps, for motors with a delay
 
     @property
     def num_bodies(self) -> int:
