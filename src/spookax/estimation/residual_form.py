@@ -33,6 +33,7 @@ from .._results import ESTIMATE_RESULTS
 from .._typing import Array, Float
 from ..math.bordered import Factor
 from ..math.small import solve_upper
+from .bounded_step import box_step
 from .outliers import all_kept, weighed
 from .problem import Fit, Iterate, Problem, Progress, Settings, Stage, posterior
 from .residual_rows import (
@@ -47,7 +48,7 @@ from .residual_rows import (
     split_border,
     substitute,
 )
-from .simulator_form import SAME_SLOPE, SLOPE_ROUNDS, box_step
+from .simulator_form import SAME_SLOPE, SLOPE_ROUNDS
 
 _TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
 _MEMORY = 5  # a step is accepted if its cost is below the largest of so many before

@@ -15,40 +15,21 @@ recording has its own first state and its own offsets, which are eliminated insi
 **Source:** Marklund, Servin, Larson (2025), chapter 3, in the form described in the documentation (estimation).
 """
 
-import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-import jax
 import numpy as np
-from scipy.optimize import lsq_linear
 
 from .._results import ESTIMATE_RESULTS
-from .._threads import concurrently
-from .._typing import AnyArray, Array
-from ..protocol import Noise, Samples
 from . import levels, outliers, recording
+from .all_recordings import AllRecordings, Linear, promised
+from .bounded_step import box_step
 from .levels import SAME_LEVEL, Evidence, at_present, estimate_levels
-from .linearise import Linearised, Path, before
+from .linearise import Linearised, Path
 from .problem import Fit, Iterate, Part, Problem, Progress, Settings, Stage, posterior
 from .reach import Reach
-from .recording import (
-    Plan,
-    at_levels,
-    cost_of,
-    filtered,
-    first_state,
-    follow,
-    follow_and_linearise,
-    gains_of,
-    linearised,
-    log_density,
-    noise_cost,
-    nudged,
-    replan,
-    stiff_gains,
-)
+from .recording import at_levels
 from .sweeps import Filtered
 
 _LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
@@ -60,219 +41,26 @@ _LEVEL_ROUNDS = 4  # of noise levels and weights; and of weights once these have
 SLOPE_ROUNDS = 6
 SAME_SLOPE = 0.01  # step of a parameter, in its standard deviations, after which the slope is the same
 _NEAR = 0.3  # distance over which the slope of the log-determinant is taken as constant, in z
-_PROBES = 2
-_NO_SLOPE = 0.05  # step of the parameters, in standard deviations, that is not worth one more iteration
-_DIFFERENCE = 1e-3  # for the slope, in z: rounding of a determinant grows with stiffness
-
-T = TypeVar("T")
 
 DEFAULT_SETTINGS = Settings()
 
 
-def box_step(N: np.ndarray, g: np.ndarray, lower: np.ndarray, upper: np.ndarray, damping: float) -> np.ndarray:
-    """Minimiser of 1/2 d' (N + damping diag N) d - g' d between bounds, as bounded least squares: some numbers of the
-    host, for which nothing is compiled. NaN if N or g is not finite.
-
-    A parameter that N says nothing about stays where it is, unless g moves it.
-    """
-    d, free = np.array(lower, dtype=float), np.asarray(lower < upper)
-    if not (np.isfinite(N).all() and np.isfinite(g).all()):
-        return np.full_like(d, np.nan)
-    if not free.any():
-        return d
-    rest, g = N[free][:, free], (g - N @ np.where(free, 0.0, d))[free]
-    diagonal = np.diagonal(rest)
-    D = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    curvature, V = np.linalg.eigh(D[:, None] * rest * D)
-    root = np.sqrt(np.maximum(curvature, 0.0) + damping)
-    A, b, bounds = root[:, None] * V.T, V.T @ (D * g) / root, (lower[free] / D, upper[free] / D)
-    d[free] = D * lsq_linear(A, b, bounds, method="bvls", tol=1e-15, max_iter=10 * g.size).x
-    return d
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# the iteration
-
-
-class _Linear(NamedTuple):
-    """All recordings with their priors, own parameters eliminated: 1/2 dz' N dz - g' dz + q."""
-
-    parts: tuple[Part, ...]
-    N: np.ndarray
-    g: np.ndarray
-    q: float
-
-
-class _Trial(NamedTuple):
-    """An iterate with what decides about it. Most are accepted, and trajectories are linearised while simulated."""
-
-    iterate: Iterate
-    cost: float
-    noise_change: float  # what its noise costs less what its effect would have cost under the old parameters
-    linear: _Linear
-
-
-def _promised(cost: float, linear: _Linear, g: np.ndarray, d: np.ndarray, alpha: float = 1.0) -> float:
-    """What the cost gains by a fraction of a step d if the linear problem is right: states go the same part of theirs.
-
-    `g`: of the linear problem, less a slope of what the cost does not contain.
-    """
-    parameters = alpha * g @ d - alpha**2 * d @ linear.N @ d / 2
-    states = max(cost - linear.q, 0.0)  # below zero by rounding alone
-    return float(parameters + (1 - (1 - alpha) ** 2) * states)
-
-
-class Estimator:
+class Estimator(AllRecordings):
     """The iteration of one stage after the other. Keeps the last iterate and its stage: it can be interrupted.
 
-    `process`, `sensor`: factors on the stages' noise levels, as estimated so far. `root_weights`: of the readings, the
-    same; while a step is judged they are held.
+    Noise levels and weights of the readings are held while a step is judged.
     """
 
     def __init__(self, problem: Problem, settings: Settings, report: Callable[[Progress], None] | None = None):
-        self.problem, self.settings, self.report = problem, settings, report
+        super().__init__(problem, settings)
+        self.report = report
         self.history: list[Progress] = []
         self.iterate: Iterate | None = None
-        self.process: Any = 1.0
-        self.sensor = np.ones(problem.samples[0].y.shape[-1])
-        self.root_weights = problem.root_weights or outliers.all_kept(problem.samples)
         self.stage = self._used = 0
         self.first_cost: float | None = None  # after the first stage, at the levels as given
         self._width = 0  # of the model that the present stage is linearised with, see `Reach`
         self._moved, self._refused = False, 0.0  # whether any step was accepted; what the refused ones promised
         self._began = time.perf_counter()
-
-    # --- all recordings
-
-    def noise(self, stage: Stage) -> Noise:
-        """The noise levels of a stage as estimated so far."""
-        return Noise(stage.noise.process * self.process, stage.noise.sensor * self.sensor)
-
-    def _prior(self, it: Iterate) -> float:
-        p = self.problem
-        total = np.sum((p.weight * (np.asarray(it.z) - p.prior)) ** 2)
-        return float(total + sum(np.sum((p.own_weight * np.asarray(o)) ** 2) for o in it.own)) / 2
-
-    def _recordings(self, it: Iterate) -> list[tuple[np.ndarray, Path, Samples]]:
-        """(all parameters, path, samples) of every recording."""
-        z = [np.concatenate([it.z, own]) for own in it.own]
-        return list(zip(z, it.paths, outliers.weighed(self.problem, self.root_weights), strict=True))
-
-    @staticmethod
-    def _each(task: Callable[..., T], items: Sequence[tuple]) -> list[T]:
-        """The task on all items, on all cores."""
-        return concurrently([functools.partial(task, *item) for item in items])
-
-    def cost(self, stage: Stage, it: Iterate) -> float:
-        """Joint cost with priors."""
-        noise = self.noise(stage)
-
-        def one(z: Array, path: Path, samples: Samples) -> float:
-            return cost_of(stage.model, z, noise, path, samples)
-
-        return self._prior(it) + sum(self._each(one, self._recordings(it)))
-
-    def linear(self, stage: Stage, it: Iterate, steady: bool = False, width: int = 0) -> _Linear:
-        """Linearise and filter every recording and reduce to the shared parameters."""
-        part = functools.partial(self._part, stage, self.noise(stage), steady=steady, width=width)
-        return self._reduced(it, self._each(part, self._recordings(it)))
-
-    def _reduced(self, it: Iterate, parts: list[Part]) -> _Linear:
-        # on the host: small, and of another shape for every study
-        p, count, z = self.problem, it.z.shape[0], np.asarray(it.z)
-        total_N, total_g = np.diag(p.weight**2), -(p.weight**2) * (z - p.prior)
-        total_q = self._prior(it) + sum(float(part.q) for part in parts)
-        for own, part in zip(it.own, parts, strict=True):
-            N, g, own = np.asarray(part.N), np.asarray(part.g), np.asarray(own)
-            side, rhs = N[:count, count:], np.column_stack([N[count:, :count], g[count:] - p.own_weight**2 * own])
-            both = np.linalg.solve(N[count:, count:] + np.diag(p.own_weight**2), rhs)
-            total_q -= float(rhs[:, -1] @ both[:, -1]) / 2
-            total_N = total_N + N[:count, :count] - side @ both[:, :-1]
-            total_g = total_g + g[:count] - side @ both[:, -1]
-        return _Linear(tuple(parts), total_N, total_g, total_q)
-
-    def _part(
-        self,
-        stage: Stage,
-        noise: Noise,
-        z: AnyArray,
-        path: Path,
-        samples: Samples,
-        *,
-        steady: bool = False,
-        width: int = 0,
-    ) -> Part:
-        lin = linearised(stage.models[width], z, noise, path, samples, steady)
-        return self._swept(stage, z, path, lin)[0]
-
-    def _swept(
-        self, stage: Stage, z: AnyArray, path: Path, lin: list[Linearised], *beside: Callable[[], float]
-    ) -> tuple[Part, list[float]]:
-        x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-        _, P0, Y0 = first_state(stage.model, z, x0, np.asarray(self.problem.initial_sd))
-        return self._filtered(lin, path.w, Y0, P0, *beside)
-
-    @staticmethod
-    def _filtered(
-        lin: list[Linearised], w: AnyArray, Y0: AnyArray, P0: AnyArray, *beside: Callable[[], float]
-    ) -> tuple[Part, list[float]]:
-        """A recording filtered; what else is to be found out is found out beside that, on another core."""
-        tasks = [lambda: filtered(lin, w, Y0, P0), lambda: (gains_of(lin), [task() for task in beside])]
-        sweeps: list[Any] = concurrently(tasks)
-        (f, reduced), (gains, found) = sweeps
-        return Part(lin, Y0, P0, f, gains, *reduced), found
-
-    def _own_step(self, part: Part, own: AnyArray, dz: np.ndarray) -> np.ndarray:
-        if not own.shape[0]:
-            return np.asarray(own)
-        p, weight, N = dz.shape[0], self.problem.own_weight**2, np.asarray(part.N)
-        rhs = np.asarray(part.g)[p:] - weight * np.asarray(own) - N[p:, :p] @ np.asarray(dz)
-        return np.linalg.solve(N[p:, p:] + np.diag(weight), rhs)
-
-    def _try(
-        self, stage: Stage, it: Iterate, linear: _Linear, dz: np.ndarray, alpha: float, steady: bool, width: int
-    ) -> _Trial:
-        """What a fraction alpha of a step leads to."""
-        noise, tangent = self.noise(stage), stage.models[width]
-
-        def one(own: AnyArray, part: Part, recording: tuple[AnyArray, Path, Samples]):
-            now, path, samples = recording
-            step = np.concatenate([dz, self._own_step(part, own, dz)])
-            plan = replan(stage.model, path, part.lin, part.f, part.gains, step, alpha)
-            z = now + alpha * step
-            path, lin = follow_and_linearise(stage.model, tangent, z, noise, plan, path.hint[0], samples, steady)
-
-            def cost() -> float:
-                return cost_of(stage.model, z, noise, path, samples)
-
-            def noise_change() -> float:
-                if not steady:
-                    return 0.0
-                return float(np.sum(np.asarray(path.w) ** 2)) / 2 - noise_cost(stage.model, now, path, z)
-
-            part, (here, change) = self._swept(stage, z, path, lin, cost, noise_change)
-            return z[dz.shape[0] :], path, part, here, change
-
-        items = list(zip(it.own, linear.parts, self._recordings(it), strict=True))
-        owns, paths, parts, costs, changes = zip(*self._each(one, items), strict=True)
-        new = Iterate(np.asarray(it.z) + alpha * dz, owns, paths)
-        cost = self._prior(new) + float(sum(costs))
-        return _Trial(new, cost, float(sum(changes)), self._reduced(new, list(parts)))
-
-    def retrack(self, stage: Stage, it: Iterate, linear: _Linear | None = None) -> Iterate:
-        """The states of an iterate as a trajectory of another stage's simulator, under the feedback that its linear
-        problem asked for; without one held at any cost.
-        """
-        noise = self.noise(stage)
-
-        def one(part: Part | None, recording: tuple[Array, Path, Samples]) -> Path:
-            z, path, samples = recording
-            ahead = before(path.x)
-            gains = part.gains if part else stiff_gains(stage.model, z, noise, ahead)
-            return follow(stage.model, z, noise, Plan(ahead, path.w, gains), samples.u, path.hint[0])
-
-        items = list(zip(linear.parts if linear else [None] * len(it.paths), self._recordings(it), strict=True))
-        return it._replace(paths=tuple(self._each(one, items)))
 
     def preparations(self, stage: Stage, path: Path) -> tuple[list[Callable[[], None]], Linearised, Filtered]:
         """Calls that compile what `run` will call, none waiting for another, the longest first; and arrays of the form
@@ -345,8 +133,8 @@ class Estimator:
         return self._finish(stages[-1], it, linear, result)
 
     def _to_the_end(
-        self, stage: Stage, it: Iterate, linear: _Linear, result: Any, steady: bool
-    ) -> tuple[Iterate, _Linear, Any]:
+        self, stage: Stage, it: Iterate, linear: Linear, result: Any, steady: bool
+    ) -> tuple[Iterate, Linear, Any]:
         """From a rough minimum to that with the log-determinant, levels and weights held."""
         if steady and result == ESTIMATE_RESULTS.successful:
             if self.settings.process or self.settings.silent:
@@ -356,7 +144,7 @@ class Estimator:
             if result != ESTIMATE_RESULTS.successful:
                 break
             old = np.asarray(it.z)
-            slope = self._slope(stage, it, linear) if self.settings.determinant else np.zeros_like(old)
+            slope = self.slope(stage, it, linear) if self.settings.determinant else np.zeros_like(old)
             it, linear, result = self._minimise(stage, it, rough=False, slope=slope, linear=linear)
             d = np.asarray(it.z) - old
             if not slope.any() or float(d @ linear.N @ d) < SAME_SLOPE**2:
@@ -370,9 +158,9 @@ class Estimator:
         *,
         rough: bool,
         slope: np.ndarray | None = None,
-        linear: _Linear | None = None,
+        linear: Linear | None = None,
         steady: bool = False,
-    ) -> tuple[Iterate, _Linear, Any]:
+    ) -> tuple[Iterate, Linear, Any]:
         """Levenberg-Marquardt on J, to the end or only roughly.
 
         With a slope, on J + log-determinant: the slope (at the start) proposes, the determinant itself decides.
@@ -398,20 +186,20 @@ class Estimator:
             low, high = np.maximum(lower - it.z, -_TRUST), np.minimum(upper - it.z, _TRUST)
             g = linear.g - slope if slope is not None else linear.g
             d = box_step(linear.N, g, low, high, reach.damping)
-            done = _promised(cost, linear, g, d) < (_ROUGH if rough else s.tolerance) * abs(cost)
+            done = promised(cost, linear, g, d) < (_ROUGH if rough else s.tolerance) * abs(cost)
             if not done:
                 self._used += 1
                 alpha, little = reach.alpha, max(s.tolerance * abs(cost), _LITTLE)
-                new, new_cost, noise_change, ahead = self._try(stage, it, linear, d, alpha, steady, reach.width)
+                new, new_cost, noise_change, ahead = self.attempt(stage, it, linear, d, alpha, steady, reach.width)
                 gain = cost - new_cost + noise_change
                 if full and np.isfinite(new_cost):
-                    gain += self._log_determinant(linear) - self._log_determinant(ahead)
+                    gain += self.log_determinant(linear) - self.log_determinant(ahead)
                 # half the squared length of the step in posterior standard deviations: what the cost would gain by it
                 change = float(d @ linear.N @ d) / 2
                 if np.isfinite(gain) and gain >= 0:
                     done = rough and gain < _ROUGH * abs(cost)
                     calm = calm + 1 if gain < little else 0  # the second step that gains nothing ends it
-                    reach.accept(gain, _promised(cost, linear, g, d, alpha))
+                    reach.accept(gain, promised(cost, linear, g, d, alpha))
                     it, cost, linear, self.iterate = new, new_cost, ahead, new
                     self._moved = True
                 else:
@@ -434,11 +222,11 @@ class Estimator:
             linear = self.linear(stage, it, steady)
         return it, linear, result
 
-    def update_levels(self, stage: Stage, it: Iterate, linear: _Linear) -> tuple[Iterate, _Linear, bool]:
+    def update_levels(self, stage: Stage, it: Iterate, linear: Linear) -> tuple[Iterate, Linear, bool]:
         """Noise levels from the evidence, those that are to be estimated; whether they changed noticeably."""
         s = self.settings
         process, sensor = estimate_levels(
-            self._evidence(it, linear), s.process, s.sensors, stage.noise.process.size, s.together
+            self.evidence(it, linear), s.process, s.sensors, stage.noise.process.size, s.together
         )
         if s.sensors and self.problem.least_sd is not None:
             sensor = np.maximum(sensor, self.problem.least_sd / (np.asarray(stage.noise.sensor) * self.sensor))
@@ -449,12 +237,12 @@ class Estimator:
 
         def one(part: Part, path: Path) -> Part:
             lin = at_levels(part.lin, process, sensor)
-            return self._filtered(lin, path.w, part.Y0, part.P0)[0]
+            return self.filtered_part(lin, path.w, part.Y0, part.P0)[0]
 
-        parts = self._each(one, list(zip(linear.parts, it.paths, strict=True)))
-        return it, self._reduced(it, parts), True
+        parts = self.each(one, list(zip(linear.parts, it.paths, strict=True)))
+        return it, self.reduced(it, parts), True
 
-    def update_weights(self, it: Iterate, linear: _Linear) -> tuple[_Linear, bool]:
+    def update_weights(self, it: Iterate, linear: Linear) -> tuple[Linear, bool]:
         """Weights of the readings, where some may be wild; whether any changed noticeably."""
         share, old, samples = self.settings.outliers, self.root_weights, self.problem.samples
         if not share:
@@ -465,53 +253,10 @@ class Estimator:
         self.root_weights = new
 
         def one(part: Part, path: Path, ratio: np.ndarray) -> Part:
-            return self._filtered(outliers.rescaled(part.lin, ratio), path.w, part.Y0, part.P0)[0]
+            return self.filtered_part(outliers.rescaled(part.lin, ratio), path.w, part.Y0, part.P0)[0]
 
         ratios = [a / b for a, b in zip(new, old, strict=True)]
-        return self._reduced(it, self._each(one, list(zip(linear.parts, it.paths, ratios, strict=True)))), True
-
-    def _evidence(self, it: Iterate, linear: _Linear) -> list[Evidence]:
-        out = []
-        pairs = zip(self.problem.samples, self.root_weights, strict=True)
-        counted = [outliers.counts(np.asarray(samples.seen), root) for samples, root in pairs]
-        for part, path, seen in zip(linear.parts, it.paths, counted, strict=True):
-            still = [at_present(lin) for lin in part.lin]
-            out.append(Evidence(still, path.w, part.P0, seen, float(part.q) + part.log_det / 2))
-        return out
-
-    def _slope(self, stage: Stage, it: Iterate, linear: _Linear) -> np.ndarray:
-        """Derivative of the log-determinant in the shared parameters, states and own ones following, by differences."""
-        noise, count = self.noise(stage), it.z.shape[0]
-
-        def at(dz: np.ndarray) -> float:
-            parts = []
-            for part, own, (z, path, samples) in zip(linear.parts, it.own, self._recordings(it), strict=True):
-                rest = self._own_step(part, own, dz) - self._own_step(part, own, 0 * dz)
-                step = np.concatenate([dz, rest])
-                there = nudged(stage.model, path, part.lin, part.f, step)
-                parts.append(self._part(stage, noise, z + step, there, samples))
-            return self._log_determinant(linear._replace(parts=tuple(parts)))
-
-        def ahead(directions: np.ndarray) -> np.ndarray:
-            return np.array(self._each(at, [(_DIFFERENCE * d,) for d in directions]))
-
-        # first along draws from the posterior: a slope that moves nothing by its standard deviations need not be known
-        if count > _PROBES:
-            values, vectors = np.linalg.eigh(np.asarray(linear.N))
-            some = (
-                np.random.default_rng(0).normal(size=(_PROBES, count)) / np.sqrt(np.maximum(values, 1e-12)) @ vectors.T
-            )
-            scale = np.maximum(1.0, np.max(np.abs(some)))
-            change = (ahead(some / scale) - self._log_determinant(linear)) / _DIFFERENCE
-            if np.sqrt(np.mean(change**2) / count) * scale < _NO_SLOPE:  # about what it moves one parameter by
-                return np.zeros(count)
-        eye = np.eye(count)
-        return (ahead(eye) - ahead(-eye)) / (2 * _DIFFERENCE)
-
-    def _log_determinant(self, linear: _Linear) -> float:
-        if self.settings.marginal:
-            return sum(part.log_det for part in linear.parts) / 2
-        return sum(log_density(part.lin) for part in linear.parts)
+        return self.reduced(it, self.each(one, list(zip(linear.parts, it.paths, ratios, strict=True)))), True
 
     # --- the result
 
@@ -519,7 +264,7 @@ class Estimator:
         """A fit of an iterate that did not converge (interrupted)."""
         return self._finish(stage, it, self.linear(stage, it), ESTIMATE_RESULTS.interrupted)
 
-    def _finish(self, stage: Stage, it: Iterate, linear: _Linear, result: Any) -> Fit:
+    def _finish(self, stage: Stage, it: Iterate, linear: Linear, result: Any) -> Fit:
         p, count = self.problem, it.z.shape[0]
         N, z, slope = np.asarray(linear.N), np.asarray(it.z), -np.asarray(linear.g)
         ended = result == ESTIMATE_RESULTS.successful or result == ESTIMATE_RESULTS.no_progress
