@@ -75,6 +75,17 @@ def test_what_is_usual_is_no_slip(tmp_path: Path):
     assert result.stdout.splitlines()[-1] == said
 
 
+def test_readings_that_may_be_wild_are_no_fast_turn(tmp_path: Path):
+    value = [2.5 if k % 40 == 20 else 0.01 * k for k in range(200)]
+    text = "t [s],u [V],x [rad]\n" + "".join(f"{0.01 * k:g},1,{x:g}\n" for k, x in enumerate(value))
+    folder = write(study_folder(tmp_path), slider_yaml=TURNING, run_csv=text)
+    assert "a body turns" in run("check", folder / "study.yaml").stderr
+    write(folder, study_yaml=STUDY + "  outliers: 0.03\n")
+    result = run("check", folder / "study.yaml")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "0.01 rad in one at the fastest" in result.stdout
+
+
 WRONG_KIND = {
     "simulate": ("study.yaml", "this is a study, not a scene. Give its scene, slider.yaml, or use `spookax identify "),
     "view": ("study.yaml", "this is a study, not a scene. Give its scene, slider.yaml, or use `spookax identify "),

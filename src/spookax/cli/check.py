@@ -123,12 +123,13 @@ def check_study(path: Path) -> Checked:
     samples = sum(recording.time.size for recording in recordings)
     runs, unknown = _count(len(recordings), "recording"), _count(len(study.parameters), "unknown parameter")
     summary = f"{path}: study of scene '{scene.name}', {unknown}, {runs} with {samples} samples"
-    lines = [*in_the_way(study, scene), *(_duration(scene, r, step) for r in recordings)]
-    return Checked(summary, lines + [f"to validate, {_duration(scene, r, step)}" for r in held_back], doubts)
+    wild = study.estimator.outliers or 0.0
+    lines = [*in_the_way(study, scene), *(_duration(scene, r, step, wild) for r in recordings)]
+    return Checked(summary, lines + [f"to validate, {_duration(scene, r, step, wild)}" for r in held_back], doubts)
 
 
-def _duration(scene: Scene, recording: Recording, step: float) -> str:
-    duration, rate = float(recording.time[-1] - recording.time[0]), fastest_turn(scene, recording)
+def _duration(scene: Scene, recording: Recording, step: float, wild: float) -> str:
+    duration, rate = float(recording.time[-1] - recording.time[0]), fastest_turn(scene, recording, wild)
     turned = f", {rate * step:.2g} rad in one at the fastest, {rate:.3g} rad/s" if rate else ""
     return f"{recording.name}: {length(duration, step)}{turned}"
 

@@ -54,7 +54,7 @@ def recording_doubts(
     for index, recording in enumerate(recordings):
         here, apart = (key, index), np.diff(recording.time)
         for name, values in recording.sensors.items():
-            turned = _turned(scene, name, apart, values) * step
+            turned = _turned(scene, name, apart, values, study.estimator.outliers or 0.0) * step
             if far_in_a_step(turned):
                 message = f"as recorded, a body turns {turned:.3g} rad in a step of {step:g} s"
                 cure = "Check the units of time and reading; if they are right, give a smaller `step`."
@@ -70,10 +70,13 @@ def stamp_doubts(time: np.ndarray, step: float) -> Iterator[tuple[str, str]]:
         yield message, "Check the unit of the time, or give a larger `step`."
 
 
-def fastest_turn(scene: Scene, recording: Recording) -> float:
-    """Nearly the largest rate at which the axis of a sensor turns, as recorded [rad/s]; zero where none does."""
+def fastest_turn(scene: Scene, recording: Recording, wild: float = 0.0) -> float:
+    """Nearly the largest rate at which the axis of a sensor turns, as recorded [rad/s]; zero where none does.
+
+    `wild`: share of the readings that are no part of the motion.
+    """
     apart = np.diff(recording.time)
-    return max((_turned(scene, name, apart, values) for name, values in recording.sensors.items()), default=0.0)
+    return max((_turned(scene, name, apart, values, wild) for name, values in recording.sensors.items()), default=0.0)
 
 
 def far_in_a_step(turned: float) -> bool:
@@ -81,7 +84,7 @@ def far_in_a_step(turned: float) -> bool:
     return turned > _FAR
 
 
-def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray) -> float:
+def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray, wild: float) -> float:
     """Nearly the largest rate of the axis of a sensor [rad/s]; zero where it does not turn."""
     sensor = scene.sensors[name]
     if not isinstance(sensor, JointPosition | JointRate) or not scene.free_axes()[sensor.joint].rotational:
@@ -91,4 +94,5 @@ def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray) -> f
         difference = np.diff(values[:, 0])
         rate = np.abs((difference + np.pi) % (2 * np.pi) - np.pi) / apart  # an encoder may begin anew after a turn
     rate = rate[np.isfinite(rate)]
-    return float(np.quantile(rate, 1 - _FEW)) if rate.size else 0.0
+    few = min(_FEW + 2 * wild, 0.5)  # a wild reading is the end of two differences
+    return float(np.quantile(rate, 1 - few)) if rate.size else 0.0
