@@ -26,6 +26,11 @@ class MLCP_RESULTS(eqx.Enumeration):
         "Dry friction that grows with the force in its bearing did not settle: each pass of Newton's method gave "
         "another level. Likely cause: several joints that lock each other. Lower `friction.bearing`, or the step size."
     )
+    contact_limit = (
+        "The contacts of a step were not solved within the limit of Newton's iterations. Likely causes: contacts that "
+        "are too stiff for the arithmetic (raise `contacts.relative_compliance`, or use float64), bodies that start deep "
+        "inside each other, or a step size too large for the motion."
+    )
     nonfinite_input = (
         "The complementarity problem has a NaN or an infinity in N or q, or bounds that are NaN, crossed "
         "or both infinite on one side. Look for a zero mass, a zero step size, or a state that has already "

@@ -10,17 +10,19 @@ from jax._src import xla_bridge
 
 from ._compiled import on_device, seldom_called
 from ._typing import Array, Float
-from .constraints import axes, frames
+from .constraints import axes, contacts, frames
 from .constraints.assemble import axis_motion, joint_rows, velocity
 from .scene import Scene, SceneError, read_scene
 from .scene.explain import Finding, Loc
 from .scene.kinds import free_axes
 from .scene.located import Located, dotted, load_located
+from .scene.parts import Placed
 from .stepping import state_from_joints
 from .stepping.start import assembly_error, closed_from
 from .system import Params, State, System, build
 
 _TRIES = 16  # to close a loop from other positions than those given
+_OVERLAP = 0.05  # of the smallest length of two surfaces: more at t = 0 is a mistake
 _TOLERANCE = {8: 1e-6, 4: 1e-3}  # of a closed loop, by the size of a float [m or rad]
 
 
@@ -85,7 +87,8 @@ def _assembled(
         raise SceneError(located.problem(Finding(("rows", n), None, message, cure)) for n in missing)
     system, params = build(scene, constraints)
     given = {name: {"position": on_device(x.position), "rate": on_device(x.rate)} for name, x in scene.initial.items()}
-    state, (gaps, coupled), rows_gap, rates, position = _assemble(system, params, given)
+    free = {name: _placed(body.initial) for name, body in scene.bodies.items() if body.initial is not None}
+    state, (gaps, coupled), rows_gap, rates, position, overlap = _assemble(system, params, given, free)
     tolerance = _TOLERANCE[params.mass.dtype.itemsize]
     missed = [*_open_loops(system, [np.abs(np.asarray(gap)) for gap in gaps], tolerance)]
     missed += _missed_couplings(system, [np.asarray(gap) for gap in coupled], tolerance)
@@ -96,9 +99,15 @@ def _assembled(
         found = [Finding(("rows",), None, f"a row of your own is violated by {float(rows_gap):.3g}", _CURE)]
     if not found:
         found = list(_rates_that_clash(system, scene, np.asarray(rates), tolerance))
+    if not found:
+        found = list(_inside_each_other(system, np.asarray(overlap), np.asarray(params.surface_size)))
     if found:
         raise SceneError(located.problem(finding) for finding in found)
     return scene, located, system, params, state, np.asarray(position)
+
+
+def _placed(initial: Placed) -> dict[str, Array]:
+    return {key: on_device(np.array(value)) for key, value in initial.model_dump().items()}
 
 
 _CURE = (
@@ -108,14 +117,17 @@ _CURE = (
 
 
 @seldom_called
-def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]):
+def _assemble(
+    system: System, params: Params, given: dict[str, dict[str, Array]], bodies: dict[str, dict[str, Array]]
+):
     """State; violation of every joint and coupling, the largest of anything [m or rad]; rates and positions."""
-    state = state_from_joints(system, params, given)
+    state = state_from_joints(system, params, given, bodies)
     kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))
     gaps, _ = joint_rows(system, kin)
     b_A, b_B, rates, position = axis_motion(system, kin, state.near, velocity(state))
     coupled, _ = axes.coupling_rows(system, params, b_A, b_B, position)
-    return state, (gaps, coupled), assembly_error(system, params, state), rates, position
+    overlap = contacts.gaps(system, params, state.r, state.e)
+    return state, (gaps, coupled), assembly_error(system, params, state), rates, position, overlap
 
 
 @seldom_called
@@ -230,6 +242,20 @@ def _rates_that_clash(system: System, scene: Scene, rates: np.ndarray, tolerance
                 f"{found:.6g} in the compromise"
             )
             yield Finding(loc, None, message, "Give the rate of one joint alone, or rates that fit together.")
+
+
+def _inside_each_other(system: System, gaps: np.ndarray, sizes: np.ndarray) -> Iterator[Finding]:
+    """Surfaces that overlap at t = 0 by more than a part of their size, which would throw them apart."""
+    of = system.contacts
+    for i, pair in enumerate(of.pairs):
+        first, second = of.surfaces[pair.first], of.surfaces[pair.second]
+        lengths = sizes[[pair.first, pair.second]]
+        depth = -float(np.min(gaps[np.array(of.pair_of_point) == i]))
+        if depth > _OVERLAP * np.min(lengths[lengths > 0]):
+            bodies = [system.bodies[s.body] for s in (first, second) if s.body >= 0]
+            message = f"starts {depth:.3g} m inside `{second.name}`"
+            cure = f"Move `{bodies[0]}` at t = 0 (`initial`), or name the pairs that touch in `contacts.pairs`."
+            yield Finding(("contacts", "surfaces", first.name), None, message, cure)
 
 
 def _beyond_limits(scene: Scene, positions: np.ndarray) -> Iterator[Finding]:

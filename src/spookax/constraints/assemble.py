@@ -2,9 +2,9 @@
 
 Unknowns: body velocities v+ (6 each), joint impulses lam, and x of the rows with bounds, with impulse F x:
 
-    D v+ + sum_axes kappa b^T (b v+) - G^T lam - b^T F x + p = 0       balance of impulses
+    D v+ + sum_axes kappa b^T (b v+) - G^T lam - b^T F x - J^T cone + p = 0       balance of impulses
     G_ahead v+ + Sigma lam + a = 0                                    joints and user rows
-    dry friction, stops, motors with a largest force: `boxes`
+    dry friction, stops, motors with a largest force: `boxes`; contacts, cone a function of J v+: `contacts`
 
 kappa = h c + J_r + h^2 k / 4 collects what is linear and implicit on an axis: viscous friction (and quadratic drag,
 made linear at the rate before the step, see `damping`), rotor inertia and the Spook form of a spring, with the row's
@@ -29,7 +29,7 @@ from ..math.blocks import inverse, sums, take
 from ..math.product import matmul, matvec
 from ..system import Params, State, System
 from ..system.params import inertia_matrix
-from . import axes, boxes, custom, frames, gyro, joints
+from . import axes, boxes, contacts, custom, frames, gyro, joints
 from .boxes import Box
 
 _RINGING = 300.0  # z = h c / mass at which damping is half way from the mean of both rates to the new rate
@@ -67,6 +67,7 @@ class Rows(eqx.Module):
     sigma: Float[Array, "nodes rows"]
     a: Float[Array, "nodes rows"]
     box: Box
+    contacts: contacts.Contacts | None  # None in a mechanism without
     position: Float[Array, " axes"]  # unwrapped coordinates at t_k; not part of the equations
 
 
@@ -326,7 +327,8 @@ def assemble(
             push = push - params.armature * _bend(system, prepared, state)
         kick = kick + scatter(system, b_A, b_B, push)
     box = boxes.rows(system, params, prepared.mobility, prepared.slow, command, rate, position, state.deflection)
-    return Rows(D, -(kick + impulse), kappa, b_A, b_B, G, G_ahead, sigma, a, box, position)
+    touch = contacts.rows(system, params, state.r, state.e, v) if system.contacts.pairs else None
+    return Rows(D, -(kick + impulse), kappa, b_A, b_B, G, G_ahead, sigma, a, box, touch, position)
 
 
 def _ahead(

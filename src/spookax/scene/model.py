@@ -5,6 +5,7 @@ from typing import Any
 import pydantic
 from pydantic import Field
 
+from spookax.scene.contacts import Contacts
 from spookax.scene.explain import refuse
 from spookax.scene.fields import AxisName, Name, NonNegative, Pair, Positive, Strict, Text, Vector, Version
 from spookax.scene.kinds import OWN_KEYS, FreeAxis, free_axes
@@ -48,6 +49,7 @@ class Scene(Strict):
     initial: dict[AxisName, Initial] = Field(
         default_factory=dict, description="Joint positions and rates at t = 0, by the name of the joint or `joint.axis`"
     )
+    contacts: Contacts | None = Field(default=None, description="Surfaces that touch, and their materials")
     rows: dict[Name, UserRow] = Field(default_factory=dict, description="Rows of the user's own, by name")
 
     @pydantic.model_validator(mode="after")

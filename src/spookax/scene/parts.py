@@ -33,6 +33,15 @@ def _settle(part: Strict, **values: Any) -> None:
         (part.model_fields_set.discard if value is None else part.model_fields_set.add)(key)
 
 
+class Placed(Strict):
+    """Where a body that no joint ties to the world is at t = 0, and how it moves."""
+
+    position: Vector = Field(default=ZERO, description="Origin of its frame in the world, three numbers [m]")
+    rotation: Vector = Field(default=ZERO, description="Orientation in the world, a rotation vector [rad]")
+    velocity: Vector = Field(default=ZERO, description="Velocity of its origin in world axes, three numbers [m/s]")
+    angular_velocity: Vector = Field(default=ZERO, description="In its own axes, three numbers [rad/s]")
+
+
 class Body(Strict):
     """A rigid body: `mass`, `com` and `inertia`, or `density` and `shapes`, from which they are computed."""
 
@@ -51,6 +60,9 @@ class Body(Strict):
         default=None, description="Density of all shapes, instead of mass, com and inertia [kg/m^3]"
     )
     shapes: list[Shape] = Field(default_factory=list, description="Shapes, for looks and for `density`")
+    initial: Placed | None = Field(
+        default=None, description="Pose and velocity at t = 0, of a body that no joint ties to the world"
+    )
 
     @pydantic.model_validator(mode="after")
     def _from_density(self) -> "Body":

@@ -52,6 +52,22 @@ def network_of(path: str) -> str | None:
     return whole if whole.endswith(".learned.weights") and number.isdigit() else None
 
 
+def _contacts(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
+    if scene.contacts is None:
+        return
+    for name in scene.contacts.materials:
+        for key in ("friction", "restitution"):
+            yield f"contacts.materials.{name}.{key}", _Quantity(("contacts", "materials", name, key), "1")
+    for name, surface in scene.contacts.surfaces.items():
+        place, loc = f"contacts.surfaces.{name}", ("contacts", "surfaces", name)
+        yield from _vector(f"{place}.at", (*loc, "at"), "m")
+        if surface.type == "box":
+            yield from _vector(f"{place}.size", (*loc, "size"), "m")
+        for key in ("radius", "length"):
+            if hasattr(surface, key):
+                yield f"{place}.{key}", _Quantity((*loc, key), "m")
+
+
 def get_number(scene: Scene, path: str) -> float:
     """The number under a path.
 
@@ -106,6 +122,7 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
             given = [key for key in limits if getattr(joint.along(axis.name).limits, key) is not None]
             units = {key: limits[key] for key in given} | ({"restitution": "1"} if given else {})
             yield from _scalars("joints", place, {f"limits.{key}": unit for key, unit in units.items()})
+    yield from _contacts(scene)
     rotational = {name: axis.rotational for name, axis in scene.free_axes().items()}
     position = {True: "rad", False: "m"}
     for name, coupling in scene.couplings.items():

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from spookax.scene.contacts import contact_rules
 from spookax.scene.explain import Finding, nearest, shown
 from spookax.scene.fields import is_number
 from spookax.scene.kinds import NEEDED, OWN_KEYS, JointKind, free_axes, kind_of, types_with
@@ -34,6 +35,12 @@ def scene_rules(scene: Any) -> Iterator[Finding]:
             yield Finding(("bodies", name), None, "this name is reserved", cure)
     for name, joint in (joints or {}).items():
         yield from _within(("joints", name), joint_rules(joint, bodies))
+    for name, body in (bodies or {}).items():
+        carriers = _carriers(name, joints) if isinstance(body, dict) and body.get("initial") is not None else []
+        if carriers:
+            cure = "Give `initial` positions of its joints instead, at the end of the file."
+            message = f"joint '{carriers[0]}' says where this body is"
+            yield Finding(("bodies", name, "initial"), None, message, cure)
     for name, motor in _named(scene, "motors"):
         yield from _within(("motors", name), (*motor_rules(motor), *harmonic_rules(motor)))
         yield from _within(("motors", name), _reference_rules(motor, bodies, joints))
@@ -42,8 +49,19 @@ def scene_rules(scene: Any) -> Iterator[Finding]:
         yield from _within(("sensors", name), _reference_rules(sensor, bodies, joints))
     for name, coupling in _named(scene, "couplings"):
         yield from _within(("couplings", name), coupling_rules(coupling, joints))
+    for found in contact_rules(scene.get("contacts"), bodies, joints):
+        yield Finding(("contacts", *found.loc), found.value, found.message, found.cure)
     for name, _ in _named(scene, "initial"):
         yield from _axis_rule(name, joints, ("initial", name), "an initial position belongs to")
+
+
+def _carriers(body: str, joints: dict[str, Any] | None) -> list[str]:
+    """Joints that tie a body to the world, directly or through others, or that have it as their child."""
+    ends = {n: (j.get("parent", "world"), j.get("child")) for n, j in (joints or {}).items() if isinstance(j, dict)}
+    reached = {"world"}
+    for _ in ends:
+        reached |= {end for pair in ends.values() if reached & set(pair) for end in pair if isinstance(end, str)}
+    return [n for n, (parent, child) in ends.items() if body == child or (body == parent and body in reached)]
 
 
 def body_rules(body: Any) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from .._typing import Array, Float
 from ..constraints import Prepared, Rows
 from ..system import State, System
-from . import saddle
+from . import contact, saddle
 from .spook import step, step_rows
 
 
@@ -32,10 +32,13 @@ def inverse_dynamics(
     """Extra impulse on every body (world force and body torque times h) that takes `state` to the velocity `v1`.
 
     Zero (to rounding) for a velocity that `step` returned without extra impulse; differentiable everywhere except
-    where friction changes between sticking and sliding, or a stop between closed and open. [N s, N m s]
+    where friction changes between sticking and sliding, or a stop or a contact between closed and open. Where `step`
+    has solved its contacts several times (a landing that starts to slip), zero to what the last pass still changed.
+    [N s, N m s]
     """
     zero = jnp.zeros_like(v1)
     rows, _ = step_rows(system, prepared, state, command, zero)
+    rows = contact.seen_from(system, rows, v1, prepared.params.step)
     lam, x = multipliers(system, rows, v1)
     return saddle.balance(system, rows, v1, lam, x)
 

@@ -1,25 +1,38 @@
 """The block matrix of the step: factor, solve, multiply. Body and constraint blocks only, never dense."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
+from ..constraints import contacts
 from ..constraints.assemble import Rows, node_rates, scatter
 from ..constraints.axes import rates
 from ..math import block_sparse
 from ..math.blocks import Store, sums, take
-from ..math.product import matvec
+from ..math.product import matmul, matvec
 from ..system import Axis, System
 
 _UNROLLED = 8  # fronts of a factor whose solution is compiled twice, which saves a loop
 
 
-def blocks(system: System, rows: Rows, pressed: Array | None = None) -> Store:
+class Touching(NamedTuple):
+    """Contacts in the matrix: Jacobians of their sides, and how fast their impulses fall with their rates [kg]."""
+
+    J: Float[Array, "sides 3 6"]
+    slope: Float[Array, "points 3 3"]
+
+
+def blocks(
+    system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None
+) -> Store:
     """Blocks of the step matrix by (row node, column node).
 
     `pressed`: of every axis, friction impulse per impulse in the rows of its joint, for the bearings at their level.
+    `touch`: what contacts add to the bodies, J^T slope J.
 
     What is implicit on an axis, sum kappa b^T b, is a row more in the node of its joint, kappa b v - m = 0 with the
     impulse -b^T m: the bodies that it couples then meet in that node only, and kappa may be zero.
@@ -27,6 +40,8 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None) -> Store:
     nb = system.num_bodies
     out = Store()
     out.put([(i, i) for i in range(nb)], rows.D)
+    if touch is not None:
+        _touch(system, touch, out)
     if system.node_rows:
         of_axes, scaled = _axis_blocks(system, rows)
         upper = -jnp.swapaxes(rows.G + of_axes, 1, 2)
@@ -37,6 +52,17 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None) -> Store:
         out.put([(nb + node, body) for node, body in system.edges], rows.G_ahead + scaled)
         out.put([(body, nb + node) for node, body in system.edges], upper)
     return out
+
+
+def _touch(system: System, touch: Touching, out: Store) -> None:
+    """Add J^T slope J: what acts on a body alone, and between two bodies."""
+    sides, J = system.contacts.sides, touch.J
+    pulled = matmul(take(touch.slope, [point for point, _ in sides]), J)
+    out.add([(body, body) for _, body in sides], matmul(jnp.swapaxes(J, 1, 2), pulled))
+    pairs = system.contacts.crossings
+    if pairs:
+        mine, other = take(jnp.swapaxes(J, 1, 2), [i for i, _ in pairs]), take(pulled, [j for _, j in pairs])
+        out.add([(sides[i][1], sides[j][1]) for i, j in pairs], matmul(mine, other))
 
 
 def _axis_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6"], Float[Array, "edges rows 6"]]:
@@ -65,9 +91,11 @@ def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows
     return sums(both, sides)
 
 
-def factor(system: System, rows: Rows, pressed: Array | None = None) -> block_sparse.Factor:
-    """Block LU of the step matrix."""
-    return block_sparse.factor(system.pattern, blocks(system, rows, pressed))
+def factor(
+    system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None
+) -> block_sparse.Factor:
+    """Block LU of the step matrix, see `blocks`."""
+    return block_sparse.factor(system.pattern, blocks(system, rows, pressed, touch))
 
 
 def begin(system: System, rows: Rows) -> block_sparse.Begun:
@@ -152,8 +180,11 @@ def balance(
     lam: Float[Array, "nodes rows"],
     x: Float[Array, " boxes"],
 ) -> Float[Array, "bodies 6"]:
-    """Left side of the balance of impulses: D v + kappa terms - G^T lam - b^T F x + p."""
+    """Left side of the balance of impulses: D v + kappa terms - G^T lam - b^T F x - J^T cone + p."""
     out = matvec(rows.D, v) + rows.p
+    if rows.contacts is not None:
+        touch = contacts.impulses(rows.contacts, contacts.rates(system, rows.contacts, v))
+        out = out - contacts.pushes(system, rows.contacts, touch)
     if system.axes:
         amount = rows.kappa * rates(system, rows.b_A, rows.b_B, v)
         if system.boxes:

@@ -17,14 +17,14 @@ from jax.custom_derivatives import SymbolicZero
 from .._results import MLCP_RESULTS, STEP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, Replay, active_set_solve, free_rows
-from ..constraints import Prepared, Rows, assemble, axes, boxes
+from ..constraints import Prepared, Rows, assemble, axes, boxes, contacts
 from ..constraints.assemble import scatter, velocity
 from ..math import rotation
 from ..math.block_sparse import Factor
 from ..math.blocks import take
 from ..math.product import matmul, matvec
 from ..system import State, System
-from . import impacts, saddle
+from . import contact, contact_impacts, impacts, saddle
 from .delay import delayed, remembered
 from .pivoting import on_set, pivot, repeated
 
@@ -47,6 +47,7 @@ class StepInfo(eqx.Module):
     levels: Float[Array, " boxes"]  # x of the rows with bounds, in the order of `System.boxes`
     box_impulses: Float[Array, " boxes"]  # F x of these rows on their axes [N m s or N s]
     pivots: Int[Array, ""]
+    contact_impulses: Float[Array, "points 3"]  # on the body of the first surface, world axes [N s]
 
 
 class _Solved(NamedTuple):
@@ -78,6 +79,8 @@ def solve_rows(
 
 
 def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> _Solved:
+    if rows.contacts is not None:
+        return _solve_contacts(system, rows, guess)
     if not system.boxes:
         lu = saddle.factor(system, rows)
         v, lam = saddle.refined_solve(system, lu, rows)
@@ -88,6 +91,14 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
     if isinstance(solver, Replay) and isinstance(default_solver(system), BlockPivoting):
         return _solve_again(system, rows, guess)
     return _solve_condensed(system, solver, rows, guess)
+
+
+def _solve_contacts(system: System, rows: Rows, guess: Array) -> _Solved:
+    def attempt(force: Array, _: Array) -> _Solved:
+        found = contact.newton(system, eqx.tree_at(lambda r: r.box.force, rows, force))
+        return _Solved(found.v, found.lam, found.x, found.result, found.iterations, found.free)
+
+    return _settle(system, rows, attempt, guess)
 
 
 def _solve_sparse(system: System, solver: BlockPivoting, rows: Rows, guess: Array) -> _Solved:
@@ -175,10 +186,11 @@ def _levels_ahead(system: System, rows: Rows, found: _Solved, alone: Array) -> A
     **Arguments:** `rows`: with the levels of `found`; `alone`: levels without what the bearings add.
     """
     lam, x, box = found.lam, found.x, rows.box
-    known = on_set(system, rows, (x > box.lower) & (x < box.upper), x)
+    known = on_set(system, contact.linear(system, rows, found.v), (x > box.lower) & (x < box.upper), x)
     more = saddle.spread(system, x * (box.force - alone))
     p = known.p + scatter(system, rows.b_A, rows.b_B, more)
-    lu = saddle.factor(system, known, saddle.pressed(system, rows, lam, x))
+    pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, found.v)
+    lu = saddle.factor(system, known, pressed, touch)
     _, ahead = saddle.solve(system, lu, -p[..., None], -known.a[..., None])
     size, direction = saddle.across(system, lam)
     along = jnp.sum(direction * take(ahead[..., 0], [axis.joint for axis in saddle.pressing(system)]), axis=-1)
@@ -225,7 +237,8 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         settled = eqx.tree_at(lambda r: r.box.force, rows, saddle.forces(system, rows, lam))
         lu = found.on_set
         if lu is None:
-            lu = saddle.factor(system, on_set(system, settled, free, x), saddle.pressed(system, rows, lam, x))
+            pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, v)
+            lu = saddle.factor(system, on_set(system, settled, free, x), pressed, touch)
         held = jnp.where(free, slack / box.slack, 0.0 if moved is None else -moved)
         more = saddle.spread(system, settled.box.force * held)
         balance = balance + scatter(system, rows.b_A, rows.b_B, more)
@@ -286,32 +299,68 @@ def step_rows(
     bounce: Bool[Array, ""] | bool = True,
     first: Bool[Array, ""] | bool = False,
 ) -> tuple[Rows, MLCP_RESULTS]:
-    """The rows of a step: after the impacts on its stops, which leave the velocities that the step starts from.
+    """The rows of a step: after the impacts on stops and of contacts, which leave the velocities that it starts from.
 
-    A stop that was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
+    What was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
     Impacts are solved by the default solver, whatever solves the step: a replayed step has to find them, too.
     `bounce`: whether there may be any; `first`: see `step`.
     """
     if system.history:
         command = delayed(system, prepared.params, state, command, first)
-    solved = MLCP_RESULTS.successful
-    if not system.bounces:
+    v, solved = velocity(state), MLCP_RESULTS.successful
+    if not system.bounces and not system.contacts.bounces:
         return assemble(system, prepared, state, command, impulse), solved
-    v = velocity(state)
     still = eqx.tree_at(lambda s: (s.v, s.w), state, (jnp.zeros_like(state.v), jnp.zeros_like(state.w)))
-    hits = impacts.rows(system, prepared, state, assemble(system, prepared, still, command, jnp.zeros_like(v)))
-    hits = hits._replace(hit=hits.hit & bounce)
-    guess = jnp.zeros(len(system.boxes), dtype=v.dtype)
+    still = assemble(system, prepared, still, command, jnp.zeros_like(v))
+    guess, solver = jnp.zeros(len(system.boxes), dtype=v.dtype), default_solver(system)
 
-    def rebound() -> tuple[Array, MLCP_RESULTS]:
-        after, _, _, (result, _) = solve_rows(system, default_solver(system), hits.rows, guess)
+    def solve(rows: Rows) -> tuple[Array, MLCP_RESULTS]:
+        after, _, _, (result, _) = solve_rows(system, solver, rows, guess)
         return after, result
 
-    v, result = jax.lax.cond(jnp.any(hits.hit), rebound, lambda: (v, solved))
-    after = eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
-    rows = assemble(system, prepared, after, command, impulse)
-    rate = take(axes.rates(system, rows.b_A, rows.b_B, v), system.box_axes)
-    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hits.hit, -rate, rows.box.offset)), result
+    hit = jnp.zeros(len(system.boxes), dtype=bool)
+    if system.bounces:
+        hits = impacts.rows(system, prepared, state, still)
+        hit = hits.hit & bounce
+        v, solved = jax.lax.cond(jnp.any(hit), lambda: solve(hits.rows), lambda: (v, solved))
+    hit_points = jnp.zeros(system.contacts.num_points, dtype=bool)
+    if system.contacts.bounces:
+        v, hit_points, solved = contact_impacts.rebound(system, prepared, still, v, bounce, solved, solve)
+    rows = assemble(system, prepared, _moving(state, v), command, impulse)
+    if system.contacts.bounces:
+        rows = contact_impacts.after(system, prepared, rows, v, hit_points)
+    rate = take(axes.rates(system, rows.b_A, rows.b_B, v), system.box_axes) if system.boxes else guess
+    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hit, -rate, rows.box.offset)), solved
+
+
+def _moving(state: State, v: Float[Array, "bodies 6"]) -> State:
+    return eqx.tree_at(lambda s: (s.v, s.w), state, (v[:, :3], v[:, 3:]))
+
+
+def _solve_passes(
+    system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array, h: Array
+) -> tuple[Rows, tuple[Array, Array, Array, tuple[MLCP_RESULTS, Array]]]:
+    """`solve_rows`, again where the solution slips otherwise than the rows of its contacts say; with the last rows."""
+    passes = system.contacts.passes
+    if rows.contacts is None or passes == 1:
+        return rows, solve_rows(system, solver, rows, guess)
+
+    def solve(carry):
+        touch, (v, _, _, (_, before)), _, first = carry
+        touch = jax.tree.map(lambda a, b: jnp.where(first, a, b), touch, contacts.from_velocity(system, touch, v))
+        again = eqx.tree_at(lambda r: r.contacts, rows, touch)
+        v, lam, x, (result, k) = solve_rows(system, solver, again, guess)
+        more = contact.slips_otherwise(system, touch, v, h) & (result == MLCP_RESULTS.successful)
+        return touch, (v, lam, x, (result, before + k)), more, jnp.array(False)
+
+    def once(carry, _):
+        return jax.lax.cond(carry[2], solve, lambda same: same, carry), None
+
+    status = MLCP_RESULTS.successful, jnp.zeros((), dtype=int)
+    nothing = jnp.zeros_like(rows.p), jnp.zeros_like(rows.a), guess, status
+    start = rows.contacts, nothing, jnp.array(True), jnp.array(True)
+    (touch, found, _, _), _ = jax.lax.scan(once, start, length=passes)
+    return eqx.tree_at(lambda r: r.contacts, rows, touch), found
 
 
 def step(
@@ -347,11 +396,11 @@ def step(
     if guess is None:
         guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
     rows, impact_result = step_rows(system, prepared, state, command, impulse, bounce, first)
-    v, lam, x, (mlcp_result, pivots) = solve_rows(
-        system, solver or default_solver(system), rows, jax.lax.stop_gradient(guess)
-    )
+    solver, guess = solver or default_solver(system), jax.lax.stop_gradient(guess)
+    rows, (v, lam, x, (mlcp_result, pivots)) = _solve_passes(system, solver, rows, guess, prepared.params.step)
     mlcp_result = MLCP_RESULTS.where(impact_result == MLCP_RESULTS.successful, mlcp_result, impact_result)
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
     after = remembered(system, state, advance(system, prepared, state, rows, v), command)
-    return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots)
+    touch = contact.world_impulses(system, rows, v)
+    return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots, touch)

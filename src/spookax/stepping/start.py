@@ -321,6 +321,7 @@ def _projection_rows(
         sigma=jnp.where(system.filled, _RELATIVE_COMPLIANCE[scale.dtype.itemsize] * scale, 1.0),
         a=found.gap,
         box=boxes.empty(system, D.dtype),
+        contacts=None,
         position=jnp.zeros(na, dtype=D.dtype),
     )
     return rows, found.drive

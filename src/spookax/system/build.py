@@ -10,12 +10,14 @@ from .._compiled import compiled, on_device
 from .._typing import Array, Float
 from ..math import rotation
 from ..scene import Scene
+from ..scene.contacts import Surface
 from ..scene.friction import Element as SceneElement
 from ..scene.friction import Learned
 from ..scene.kinds import frame
 from ..scene.network import count
 from ..scene.parts import Along, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
+from .contacts import contacts_of
 from .params import Params
 from .system import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor, System, saddle_pattern, spanning_tree
 
@@ -97,13 +99,15 @@ def build(
         for n, s in scene.sensors.items()
     )
     tree = spanning_tree(len(names), joints)
-    pattern = saddle_pattern(len(names), joints, axes, couplings, constraints, number, tree)
+    contacts = contacts_of(scene, number, unknown)
+    touching = contacts.touching_bodies
+    pattern = saddle_pattern(len(names), joints, axes, couplings, constraints, number, tree, touching)
     learned, networks = _networks(places, along)
     elements = _elements(places, along)
     of_system = names, joints, axes, couplings, motors, sensors, constraints, tree, pattern, networks
     delays = [max(m.delay, (longest or {}).get(f"motors.{n}.delay", 0.0)) for n, m in scene.motors.items()]
     history = _steps_kept(max(delays, default=0.0) / scene.step)
-    system = System(*of_system, tuple(element for element, _ in elements), history)
+    system = System(*of_system, tuple(element for element, _ in elements), contacts, history)
 
     defaults = scene.regularisation
 
@@ -114,6 +118,8 @@ def build(
     turns = array([j.rotation for j in scene.joints.values()], 3)
     bodies = list(scene.bodies.values())
     motor_specs = list(scene.motors.values())
+    touch = scene.contacts
+    surfaces, materials = (list(x.values()) for x in ((touch.surfaces, touch.materials) if touch else ({}, {})))
     offsets = np.zeros((len(sensors), 6))
     points = np.zeros((len(sensors), 3))
     for i, s in enumerate(scene.sensors.values()):
@@ -174,8 +180,23 @@ def build(
         rows=tuple({k: on_device(float(v)) for k, v in c.defaults().items()} for c in constraints),
         row_compliance=array([defaults.relative_compliance for _ in constraints]),
         row_relaxation=array([defaults.relaxation_steps for _ in constraints]),
+        surface_at=array([s.at for s in surfaces], 3),
+        surface_turn=array([s.rotation for s in surfaces], 3),
+        surface_size=array([_size(s) for s in surfaces], 3),
+        material_friction=array([m.friction for m in materials]),
+        material_restitution=array([m.restitution for m in materials]),
+        contact_compliance=on_device(touch.relative_compliance if touch else 1.0),
+        contact_relaxation=on_device(touch.relaxation_steps if touch else 0.0),
+        recovery=on_device(touch.recovery_speed if touch else 1.0),
     )
     return system, params
+
+
+def _size(surface: Surface) -> tuple[float, float, float]:
+    """Lengths of a surface as its file gives them: of a box, radius and length of what is round, none of a plane."""
+    if surface.type == "box":
+        return surface.size
+    return getattr(surface, "radius", 0.0), getattr(surface, "length", 0.0), 0.0
 
 
 def _steps_kept(delay: float) -> int:

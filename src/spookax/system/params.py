@@ -77,6 +77,15 @@ class Params(eqx.Module):
     rows: tuple[dict[str, Scalar], ...]
     row_compliance: Float[Array, " constraints"]  # rho of the user's rows [-]
     row_relaxation: Float[Array, " constraints"]  # tau / h of the user's rows [steps]
+    # contacts
+    surface_at: Float[Array, "surfaces 3"]  # centre in the body's frame [m]
+    surface_turn: Float[Array, "surfaces 3"]  # orientation in the body, a rotation vector [rad]
+    surface_size: Float[Array, "surfaces 3"]  # lengths of a box; radius and length of what is round; then zeros [m]
+    material_friction: Float[Array, " materials"]  # [-]
+    material_restitution: Float[Array, " materials"]  # [-]
+    contact_compliance: Scalar  # relative to 1/m of the bodies [-]
+    contact_relaxation: Scalar  # tau / h of an overlap [steps]
+    recovery: Scalar  # largest speed at which an overlap is led back [m/s]
 
 
 _XYZ = {"x": 0, "y": 1, "z": 2}
@@ -92,6 +101,14 @@ _AXIS_FIELDS = {
     "spring.stiffness": "stiffness",
     "spring.rest": "rest",
     "armature": "armature",
+}
+_ROUND = ("radius", "length")
+_SIZES = {
+    "plane": (),
+    "sphere": ("radius",),
+    "capsule": _ROUND,
+    "cylinder": _ROUND,
+    "box": ("size.x", "size.y", "size.z"),
 }
 _MOTOR_FIELDS = {
     "torque": {"gain": "gain"},
@@ -229,6 +246,15 @@ def paths(system: System) -> dict[str, ParameterPath]:
         else:
             for i in range(sensor.size):
                 add(f"sensors.{sensor.name}.offset.{i}", "offset", s, i)
+    for m, name in enumerate(system.contacts.materials):
+        add(f"contacts.materials.{name}.friction", "material_friction", m)
+        add(f"contacts.materials.{name}.restitution", "material_restitution", m)
+    for s, surface in enumerate(system.contacts.surfaces):
+        place = f"contacts.surfaces.{surface.name}"
+        for name, i in _XYZ.items():
+            add(f"{place}.at.{name}", "surface_at", s, i)
+        for i, key in enumerate(_SIZES[surface.type]):
+            add(f"{place}.{key}", "surface_size", s, i)
     for c, constraint in enumerate(system.constraints):
         for key in constraint.defaults():
             path = f"rows.{constraint.name}.{key}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..math.block_sparse import Pattern, symbolic
 from ..scene.kinds import JointKind
+from .contacts import Contacts
 from .cycles import on_cycles
 
 WORLD = -1
@@ -167,6 +168,7 @@ class System:
     pattern: Pattern
     networks: tuple[Network, ...] = ()
     elements: tuple[Element, ...] = ()
+    contacts: Contacts = Contacts()
     history: int = 0  # commands of earlier steps that a state keeps, for motors with a delay
 
     @property
@@ -410,8 +412,10 @@ def saddle_pattern(
     constraints: tuple[Any, ...],
     bodies: Mapping[str, int],
     tree: tuple[int, ...],
+    touching: set[tuple[int, int]],
 ) -> Pattern:
-    """Block pattern of the step: nodes are bodies (6), then joints, couplings, user rows (one size for all).
+    """Block pattern of the step: nodes are bodies (6), then joints, couplings, user rows (one size for all). Bodies that
+    may touch each other meet directly.
 
     The pivot of a constraint node needs a body that it acts on eliminated. A few bodies are eliminated from leaves to
     root: a tree joint directly after the body that it connects outward, loop-closing joints and other rows last, when
@@ -422,7 +426,7 @@ def saddle_pattern(
         ends = (joints[axes[a].joint] for a in (coupling.driver, coupling.driven))
         acts_on.append({body for joint in ends for body in (joint.parent, joint.child)} - {WORLD})
     acts_on += [{bodies[name] for name in row.bodies if name != "world"} for row in constraints]
-    edges = {(num_bodies + node, body) for node, around in enumerate(acts_on) for body in around}
+    edges = {(num_bodies + node, body) for node, around in enumerate(acts_on) for body in around} | touching
     sizes = [6] * num_bodies + [node_width(joints, couplings, constraints)] * len(acts_on)
     if num_bodies > _MANY:
         return symbolic(sizes, edges, None, {num_bodies + node: around for node, around in enumerate(acts_on)})

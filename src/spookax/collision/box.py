@@ -1,0 +1,133 @@
+"""Boxes: with a sphere, and with each other. Every function takes the first and the second surface, see `touch`.
+
+Two boxes: separating axes (6 faces, 9 pairs of edges; Gottschalk, Lin, Manocha (1996)) say whether a face or a pair of
+edges is nearest. A face of one box, the reference, is cut with the nearest face of the other, a parallelogram seen from
+it: their corners within each other and the crossings of their sides. That cut has eight corners at most, and all are
+kept: four chosen ones would jump, which breaks the derivative. There is no loop and no order of clipping.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._typing import Array
+from ..math.product import matmul, matvec
+
+_FACES_FIRST = 1e-3  # of the least half length: faces of A before those of B before edges, so that ties do not flicker
+_ALIKE = 1e-6  # of the area of a face: corners of the cut nearer than that are one
+_ROUND = 1e-9
+_PARALLEL = 1e-4  # squared sine of the angle between two edges below which their product is no axis
+_KEPT = 8
+_QUAD = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+
+
+def sphere_box(A, B):
+    """The point of the box nearest to the centre; for a centre inside, out of the nearest face."""
+    q = matvec(B.R.T, A.r - B.r)
+    d = q - jnp.clip(q, -B.size, B.size)
+    square = jnp.sum(d * d)
+    outside = square > 0
+    distance = jnp.sqrt(jnp.where(outside, square, 1.0))
+    depth = jnp.abs(q) - B.size
+    face = jnp.arange(3) == jnp.argmax(depth)
+    out = jnp.where(face, jnp.where(q < 0, -1.0, 1.0), 0.0)
+    normal = matvec(B.R, jnp.where(outside, d / distance, out))
+    gap = jnp.where(outside, distance, jnp.sum(jnp.where(face, depth, 0.0))) - A.size[0]
+    point = A.r - normal * (A.size[0] + gap / 2)
+    return point[None], normal[None], gap[None], jnp.ones(1, dtype=bool)
+
+
+def box_box(A, B):
+    """Eight corners of the cut of two faces, then the nearest points of two edges."""
+    axes_A, axes_B, d = A.R.T, B.R.T, B.r - A.r
+    overlap = jnp.abs(matmul(axes_A, B.R))
+    apart_A = jnp.abs(matvec(axes_A, d)) - A.size - matvec(overlap, B.size)
+    apart_B = jnp.abs(matvec(axes_B, d)) - B.size - matvec(overlap.T, A.size)
+    normals, apart_edges = _edge_axes(A, B, axes_A, axes_B, d)
+    margin = _FACES_FIRST * jnp.minimum(jnp.min(A.size), jnp.min(B.size))
+    of_A = jnp.max(apart_A) + margin >= jnp.max(apart_B)
+    by_edges = jnp.max(apart_edges) > jnp.where(of_A, jnp.max(apart_A), jnp.max(apart_B)) + margin
+
+    X, Y = (jax.tree.map(lambda a, b: jnp.where(of_A, a, b), *pair) for pair in ((A, B), (B, A)))
+    points, out, gaps, live = _cut(X, Y, jnp.argmax(jnp.where(of_A, apart_A, apart_B)))
+    edges = jnp.argmax(apart_edges)
+    point, gap = _crossing(A, B, axes_A, axes_B, normals[edges], edges)
+    normal = jnp.concatenate([jnp.broadcast_to(jnp.where(of_A, -out, out), (_KEPT, 3)), -normals[edges][None]])
+    places = jnp.concatenate([points, point[None]])
+    return places, normal, jnp.append(gaps, gap), jnp.append(live & ~by_edges, by_edges)
+
+
+def _edge_axes(A, B, axes_A: Array, axes_B: Array, d: Array) -> tuple[Array, Array]:
+    """Products of the edges, from A to B, and how far apart the boxes are along each; -inf for parallel edges."""
+    product = jnp.cross(axes_A[:, None], axes_B[None]).reshape(9, 3)
+    square = jnp.sum(product * product, axis=-1)
+    exists = square > _PARALLEL
+    unit = product / jnp.sqrt(jnp.where(exists, square, 1.0))[:, None]
+    along = matvec(unit, d)
+    reach = matvec(jnp.abs(matmul(unit, A.R)), A.size) + matvec(jnp.abs(matmul(unit, B.R)), B.size)
+    apart = jnp.where(exists, jnp.abs(along) - reach, -jnp.inf)
+    return unit * jnp.where(along < 0, -1.0, 1.0)[:, None], apart
+
+
+def _cut(X, Y, face: Array) -> tuple[Array, Array, Array, Array]:
+    """Corners of the cut of the reference's face with the nearest face of Y, halfway between both; the normal out of
+    the face, gaps, and which corners there are."""
+    axes_X, axes_Y = X.R.T, Y.R.T
+    out = jnp.where(jnp.sum(axes_X[face] * (Y.r - X.r)) < 0, -1.0, 1.0) * axes_X[face]
+    u, w = axes_X[(face + 1) % 3], axes_X[(face + 2) % 3]
+    limits = jnp.stack([X.size[(face + 1) % 3], X.size[(face + 2) % 3]])
+    to_face = jnp.stack([u, w, out])
+    other = jnp.argmax(jnp.abs(matvec(axes_Y, out)))
+    toward = jnp.where(jnp.sum(axes_Y[other] * out) > 0, -1.0, 1.0)
+    centre = matvec(to_face, Y.r + toward * Y.size[other] * axes_Y[other] - X.r) - jnp.array([0.0, 0.0, 1.0]) * (
+        X.size[face]
+    )
+    p, q = (matvec(to_face, axes_Y[(other + k) % 3] * Y.size[(other + k) % 3]) for k in (1, 2))
+    quad = centre + _QUAD[:, :1] * p + _QUAD[:, 1:] * q
+
+    # the corners of the rectangle, seen in the parallelogram's own coordinates
+    corners = _QUAD * limits
+    rest = corners - centre[:2]
+    area = p[0] * q[1] - p[1] * q[0]
+    area = jnp.where(jnp.abs(area) > 0, area, 1.0)  # of a face that is seen along: not the nearest
+    alpha, beta = (rest[:, 0] * q[1] - rest[:, 1] * q[0]) / area, (p[0] * rest[:, 1] - p[1] * rest[:, 0]) / area
+    lifted = jnp.concatenate([corners, (centre[2] + alpha * p[2] + beta * q[2])[:, None]], axis=-1)
+    within = [
+        jnp.all(jnp.abs(quad[:, :2]) <= limits + _ROUND, axis=-1),
+        (jnp.abs(alpha) <= 1 + _ROUND) & (jnp.abs(beta) <= 1 + _ROUND),
+    ]
+    candidates = [quad, lifted]
+    side = jnp.roll(quad, -1, axis=0) - quad
+    for axis in (0, 1):
+        for sign in (-1.0, 1.0):
+            slope = side[:, axis]
+            crosses = jnp.abs(slope) > _ROUND
+            t = (sign * limits[axis] - quad[:, axis]) / jnp.where(crosses, slope, 1.0)
+            at = quad + t[:, None] * side
+            candidates.append(at)
+            within.append(crosses & (t > 0) & (t < 1) & (jnp.abs(at[:, 1 - axis]) < limits[1 - axis]))
+    found, valid = jnp.concatenate(candidates), jnp.concatenate(within)
+    flat = jax.lax.stop_gradient(found[:, :2])
+    near = jnp.sum((flat[:, None] - flat[None]) ** 2, axis=-1) < _ALIKE * limits[0] * limits[1]
+    before = np.tri(len(flat), k=-1, dtype=bool)
+    valid = valid & ~jnp.any(near & before & valid[None], axis=1)
+    live, chosen = jax.lax.top_k(valid.astype(found.dtype), _KEPT)
+    kept = found[chosen]
+    base = X.r + X.size[face] * out
+    points = base + kept[:, :1] * u + kept[:, 1:2] * w + kept[:, 2:] / 2 * out
+    return points, out, kept[:, 2], live > 0
+
+
+def _crossing(A, B, axes_A: Array, axes_B: Array, normal: Array, edges: Array) -> tuple[Array, Array]:
+    """The point halfway between the edges of A and B whose product is `normal`, and their gap."""
+    a, b = edges // 3, edges % 3
+    on_A = jnp.where(matvec(axes_A, normal) > 0, 1.0, -1.0) * (jnp.arange(3) != a)
+    on_B = jnp.where(matvec(axes_B, normal) > 0, -1.0, 1.0) * (jnp.arange(3) != b)
+    p, q = A.r + matvec(A.R, on_A * A.size), B.r + matvec(B.R, on_B * B.size)
+    u, w, d = axes_A[a], axes_B[b], p - q
+    cos = jnp.sum(u * w)
+    square = 1 - cos * cos
+    scale = 1 / jnp.where(square > _PARALLEL, square, 1.0)
+    s, t = (cos * jnp.sum(w * d) - jnp.sum(u * d)) * scale, (jnp.sum(w * d) - cos * jnp.sum(u * d)) * scale
+    p, q = p + s * u, q + t * w
+    return (p + q) / 2, jnp.sum(normal * (q - p))

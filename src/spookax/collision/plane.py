@@ -1,0 +1,46 @@
+"""Surfaces on a plane: their lowest points. Every function takes the surface and the plane, see `touch`."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._typing import Array
+from ..math.product import matvec
+
+_CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
+_RIM = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+
+
+def _above(A, B, points: Array) -> tuple[Array, Array, Array, Array]:
+    """Points of a surface as places on the plane."""
+    n = B.R[:, 2]
+    gap = jnp.sum((points - B.r) * n, axis=-1)
+    return points, jnp.broadcast_to(n, points.shape), gap, jnp.ones(points.shape[:1], dtype=bool)
+
+
+def sphere(A, B):
+    return _above(A, B, (A.r - A.size[0] * B.R[:, 2])[None])
+
+
+def capsule(A, B):
+    ends = A.r + jnp.array([[1.0], [-1.0]]) * A.size[1] * A.R[:, 2]
+    return _above(A, B, ends - A.size[0] * B.R[:, 2])
+
+
+def box(A, B):
+    """All corners: a choice among them could jump."""
+    return _above(A, B, A.r + matvec(jnp.broadcast_to(A.R, (8, 3, 3)), _CORNERS * A.size))
+
+
+def cylinder(A, B):
+    """Of either rim four points that stay with the cylinder, on which it stands, and the lowest, on which it rolls."""
+    n, along = B.R[:, 2], A.R[:, 2]
+    down = -(n - jnp.sum(n * along) * along)
+    square = jnp.sum(down * down)
+    tilted = square > jnp.finfo(square.dtype).eps
+    lowest = jnp.where(tilted, down / jnp.sqrt(jnp.where(tilted, square, 1.0)), A.R[:, 0])
+    fixed = _RIM[:, :1] * A.R[:, 0] + _RIM[:, 1:] * A.R[:, 1]
+    rim = A.size[0] * jnp.concatenate([fixed, lowest[None]])
+    ends = A.size[1] * along
+    return _above(A, B, A.r + jnp.concatenate([rim + ends, rim - ends]))

@@ -1,0 +1,56 @@
+"""The places at which a pair of surfaces may touch, one function for every pair of types.
+
+A pair always has the same number of places; those where it cannot touch in the present pose are not `live`. There is no
+margin: a place with a gap is a place like any other, and whether the bodies reach it in a step is said by its row.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._typing import Array, Bool, Float
+from ..math.blocks import take
+from . import box, plane, rounded
+
+
+class Posed(eqx.Module):
+    """A surface in the world. `size`: half lengths of a box, (radius, half length) of what is round, then zeros."""
+
+    r: Float[Array, " 3"]  # centre [m]
+    R: Float[Array, "3 3"]  # its axes are the columns
+    size: Float[Array, " 3"]  # [m]
+
+
+class Touch(NamedTuple):
+    """Places of one pair: the `normal` points from the second surface to the first, a negative `gap` is an overlap."""
+
+    point: Float[Array, "points 3"]  # world [m]
+    normal: Float[Array, "points 3"]
+    gap: Float[Array, " points"]  # [m]
+    live: Bool[Array, " points"]
+
+
+_OF_KIND = {
+    ("sphere", "plane"): plane.sphere,
+    ("capsule", "plane"): plane.capsule,
+    ("box", "plane"): plane.box,
+    ("cylinder", "plane"): plane.cylinder,
+    ("sphere", "sphere"): rounded.sphere_sphere,
+    ("sphere", "capsule"): rounded.sphere_capsule,
+    ("sphere", "box"): box.sphere_box,
+    ("capsule", "capsule"): rounded.capsule_capsule,
+    ("box", "box"): box.box_box,
+}
+
+
+def touches(kind: tuple[str, str], surfaces: Posed, first: list[int], second: list[int]) -> Touch:
+    """The places of all pairs of one kind, one below the other.
+
+    **Arguments:** `kind`: types of the surfaces, a key of `spookax.scene.contacts.POINTS`; `surfaces`: all, stacked;
+    `first`, `second`: which of them the pairs are of.
+    """
+    A, B = (jax.tree.map(lambda a: take(a, which), surfaces) for which in (first, second))  # noqa: B023
+    found = Touch(*jax.vmap(_OF_KIND[kind])(A, B))
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), found)

@@ -1,0 +1,192 @@
+"""The section `contacts` of a scene: surfaces of bodies and of the world that touch, and what they are made of."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import Field
+
+from spookax.scene.explain import Finding, nearest, refuse, shown
+from spookax.scene.fields import Name, NonNegative, Positive, Strict, Vector
+from spookax.scene.kinds import kind_of
+
+DEFAULT = "default"
+WORLD = "world"
+
+# (type, type): points at which a pair of surfaces may touch. Pairs that are not here cannot touch.
+POINTS = {
+    ("sphere", "plane"): 1,
+    ("capsule", "plane"): 2,
+    ("box", "plane"): 8,
+    ("cylinder", "plane"): 10,
+    ("sphere", "sphere"): 1,
+    ("sphere", "capsule"): 1,
+    ("sphere", "box"): 1,
+    ("capsule", "capsule"): 5,
+    ("box", "box"): 9,
+}
+
+
+class Material(Strict):
+    """What a surface is made of. For a pair the numbers of both sides are combined, see `Contacts.combine`."""
+
+    friction: NonNegative = Field(default=0.5, description="Coefficient of dry friction (no unit)")
+    restitution: NonNegative = Field(
+        default=0.0, le=1.0, description="Speed after an impact relative to that before (no unit)"
+    )
+
+
+class _Surface(Strict):
+    body: Name = Field(default=WORLD, description="Name of a body, or `world`")
+    at: Vector = Field(default=(0.0, 0.0, 0.0), description="Centre in body axes, three numbers [m]")
+    rotation: Vector = Field(default=(0.0, 0.0, 0.0), description="Orientation in the body, a rotation vector [rad]")
+    material: Name = Field(default=DEFAULT, description="Name of a material")
+    group: Name | None = Field(default=None, description="Surfaces of one group do not touch each other")
+
+
+class Plane(_Surface):
+    """A plane through `at`; what is solid lies on the side of local -z."""
+
+    type: Literal["plane"] = Field(description="A plane across local z, solid below")
+
+
+class SphereSurface(_Surface):
+    """A sphere."""
+
+    type: Literal["sphere"] = Field(description="A sphere")
+    radius: Positive = Field(description="Radius [m]")
+
+
+class CapsuleSurface(_Surface):
+    """A cylinder along local z with round ends."""
+
+    type: Literal["capsule"] = Field(description="A cylinder along local z with round ends")
+    radius: Positive = Field(description="Radius [m]")
+    length: Positive = Field(description="Length of the cylindrical part, without the round ends [m]")
+
+
+class CylinderSurface(_Surface):
+    """A cylinder along local z."""
+
+    type: Literal["cylinder"] = Field(description="A cylinder along local z")
+    radius: Positive = Field(description="Radius [m]")
+    length: Positive = Field(description="Length along z [m]")
+
+
+class BoxSurface(_Surface):
+    """A box."""
+
+    type: Literal["box"] = Field(description="A box")
+    size: tuple[Positive, Positive, Positive] = Field(description="Full lengths along x, y and z [m]")
+
+
+Surface = Annotated[
+    Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface, Field(discriminator="type")
+]
+
+
+class Contacts(Strict):
+    """Surfaces that touch."""
+
+    surfaces: dict[Name, Surface] = Field(description="Surfaces by name", min_length=1)
+    materials: dict[Name, Material] = Field(
+        default_factory=dict, description="Materials by name; `default` is that of surfaces that name none"
+    )
+    combine: Literal["mean", "product", "min", "max"] = Field(
+        default="mean", description="How friction and restitution of a pair follow from those of both sides"
+    )
+    pairs: list[tuple[Name, Name]] | None = Field(
+        default=None, description="The pairs of surfaces that touch, if not all that may"
+    )
+    relative_compliance: Positive = Field(
+        default=1e-3, description="Compliance of contacts, relative to 1/m of the bodies (no unit)"
+    )
+    relaxation_steps: NonNegative = Field(default=2.0, description="Time steps in which an overlap decays (steps)")
+    recovery_speed: Positive = Field(default=0.5, description="Largest speed at which an overlap is led back [m/s]")
+    passes: Annotated[int, pydantic.Field(strict=True, ge=1, le=20)] = Field(
+        default=3, description="Times that a step is solved where the speed of slip has changed in it (no unit)"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _default_material(self) -> "Contacts":
+        if DEFAULT not in self.materials:
+            object.__setattr__(self, "materials", {DEFAULT: Material(), **self.materials})
+            self.model_fields_set.add("materials")
+        refuse(contact_rules(self.model_dump(), None, None))
+        return self
+
+
+def kind_of_pair(first: str, second: str) -> tuple[str, str] | None:
+    """The key of `POINTS` for two types of surfaces, in either order; None if they cannot touch."""
+    return next((key for key in ((first, second), (second, first)) if key in POINTS), None)
+
+
+def pairs_of(contacts: Mapping[str, Any], joined: Iterable[frozenset[str]]) -> list[tuple[str, str]]:
+    """The pairs of surfaces that may touch, in the order of the file: those named, or all of different bodies that no
+    joint connects, not of one group, and of types that can touch.
+
+    **Arguments:** `contacts`: raw data; `joined`: pairs of bodies (or the world) with a joint.
+    """
+    surfaces = contacts["surfaces"]
+    if contacts.get("pairs") is not None:
+        return [(first, second) for first, second in contacts["pairs"]]
+    apart = set(joined)
+
+    def may(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+        bodies = frozenset((a.get("body", WORLD), b.get("body", WORLD)))
+        group = a.get("group") is not None and a.get("group") == b.get("group")
+        return len(bodies) == 2 and bodies not in apart and not group and kind_of_pair(a["type"], b["type"]) is not None
+
+    return [(m, n) for m, n in combinations(surfaces, 2) if may(surfaces[m], surfaces[n])]
+
+
+def contact_rules(contacts: Any, bodies: Iterable[str] | None, joints: Any) -> Iterator[Finding]:
+    """Bodies and materials exist; named pairs are of two bodies and of types that can touch; something can."""
+    if not isinstance(contacts, dict) or not isinstance(contacts.get("surfaces"), dict):
+        return
+    surfaces = {n: s for n, s in contacts["surfaces"].items() if isinstance(s, dict)}
+    materials = contacts.get("materials")
+    known = [DEFAULT, *(materials if isinstance(materials, dict) else ())]
+    for name, surface in surfaces.items():
+        body, material = surface.get("body", WORLD), surface.get("material", DEFAULT)
+        if bodies is not None and isinstance(body, str) and body != WORLD and body not in bodies:
+            cure = nearest(body, [WORLD, *bodies])
+            yield Finding(("surfaces", name, "body"), body, f"there is no body {shown(body)}", cure)
+        if isinstance(material, str) and material not in known:
+            cure = nearest(material, known)
+            yield Finding(("surfaces", name, "material"), material, f"there is no material {shown(material)}", cure)
+        if surface.get("type") == "plane" and body != WORLD:
+            cure = "Fix it in the world, or give the body a box."
+            yield Finding(("surfaces", name, "body"), body, "a plane belongs to the world", cure)
+    pairs = contacts.get("pairs")
+    for index, pair in enumerate(pairs if isinstance(pairs, list | tuple) else ()):
+        if isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair):
+            yield from _pair_rules(("pairs", index), pair, surfaces)
+    if pairs is None and bodies is not None and len(surfaces) == len(contacts["surfaces"]):
+        if all("type" in s for s in surfaces.values()) and not pairs_of({"surfaces": surfaces}, joined_bodies(joints)):
+            cure = "Add a surface of another body or of the world, such as `floor: {type: plane}`."
+            yield Finding(("surfaces",), None, "no two of them can touch", cure)
+
+
+def _pair_rules(loc: tuple[str | int, ...], pair: Any, surfaces: Mapping[str, Any]) -> Iterator[Finding]:
+    missing = [name for name in pair if name not in surfaces]
+    for name in missing:
+        yield Finding(loc, name, f"there is no surface {shown(name)}", nearest(name, surfaces))
+    if missing:
+        return
+    a, b = (surfaces[name] for name in pair)
+    if a.get("body", WORLD) == b.get("body", WORLD):
+        yield Finding(loc, list(pair), "both surfaces are of one body", "Name surfaces of two bodies.")
+    elif kind_of_pair(str(a.get("type")), str(b.get("type"))) is None:
+        known = ", ".join(" on ".join(kind) for kind in POINTS)
+        message = f"a {a.get('type')} and a {b.get('type')} cannot touch"
+        yield Finding(loc, list(pair), message, f"These can: {known}.")
+
+
+def joined_bodies(joints: Any) -> set[frozenset[str]]:
+    """Pairs of bodies (or the world) that a joint holds together in any way, from raw data."""
+    found = [j for j in (joints.values() if isinstance(joints, dict) else ()) if isinstance(j, dict)]
+    kinds = [(j, kind_of(j)) for j in found]
+    ends = [(j.get("parent", WORLD), j.get("child")) for j, kind in kinds if kind is not None and kind.rows]
+    return {frozenset(pair) for pair in ends if all(isinstance(name, str) for name in pair)}

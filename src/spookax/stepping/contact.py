@@ -1,0 +1,176 @@
+"""The step of a mechanism with contacts: Newton's method for the velocity, with an exact line search.
+
+Contacts and rows with bounds are regularised, so their impulses are functions of the velocity, and the step is the
+minimum of a convex function where the matrix is symmetric. Every iteration is one factorisation of the step matrix with
+what the contacts and the free rows add to it: a contact with the world changes the block of its body, one of two bodies
+is a block between them. The line search makes that converge from any start (Castro, Permenter, Han (2022), section 5).
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._results import MLCP_RESULTS
+from .._typing import Array, Bool, Float, Int
+from ..constraints import Rows, axes, contacts
+from ..math.blocks import inverses, take
+from ..math.product import matvec
+from ..system import System
+from . import saddle
+from .pivoting import on_set
+
+_ITERATIONS = 80
+_EXACT = 1e-10  # of what forces change of the velocity in the step, and a part of itself: what ends the search
+_ENOUGH = 1e-6  # of the same: what is a solution where rounding lets nothing better be found
+_PART = 0.1
+_HALVED = 0.5
+_FLAT = 0.05  # slope at which a line search ends, of that at its start
+_SEARCHES = 25
+_MOVED = 1e-5  # by which a changed slip may move a gap in a step before the step is solved again [m]
+
+
+def slips_otherwise(
+    system: System, touch: contacts.Contacts, v: Float[Array, "bodies 6"], h: Float[Array, ""]
+) -> Bool[Array, ""]:
+    """Whether the slip at the solution `v` would move the gap of a contact that presses."""
+    presses = contacts.impulses(touch, contacts.rates(system, touch, v))[:, 0] > 0
+    return jnp.any(presses & (h * jnp.abs(contacts.slip(system, touch, v) - touch.shift) > _MOVED))
+
+
+def seen_from(system: System, rows: Rows, v: Float[Array, "bodies 6"], h: Float[Array, ""]) -> Rows:
+    """The rows whose contacts slip as they do at the solution `v`, where that is not what they say already."""
+    touch = rows.contacts
+    if touch is None or system.contacts.passes == 1:
+        return rows
+    again, other = contacts.from_velocity(system, touch, v), slips_otherwise(system, touch, v, h)
+    shift = jnp.where(other, again.shift, touch.shift)
+    return eqx.tree_at(lambda r: r.contacts.shift, rows, shift)
+
+
+class Found(NamedTuple):
+    """A solution: velocities, impulses of the joints, x of the rows with bounds and which of them are free."""
+
+    v: Float[Array, "bodies 6"]
+    lam: Float[Array, "nodes rows"]
+    x: Float[Array, " boxes"]
+    free: Bool[Array, " boxes"]
+    result: MLCP_RESULTS
+    iterations: Int[Array, ""]
+
+
+def touching(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> saddle.Touching | None:
+    """The contacts in the matrix of the step near `v`; None without contacts."""
+    if rows.contacts is None:
+        return None
+    _, slope = contacts.answer(rows.contacts, contacts.rates(system, rows.contacts, v))
+    return saddle.Touching(rows.contacts.J, slope)
+
+
+def linear(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:
+    """The rows with their contacts as what they are near `v`: known impulses in p, and `touching` in the matrix."""
+    if rows.contacts is None:
+        return rows
+    rate = contacts.rates(system, rows.contacts, v)
+    impulse, falls = contacts.answer(rows.contacts, rate)
+    known = contacts.pushes(system, rows.contacts, impulse + matvec(falls, rate))
+    return _without(rows, rows.p - known)
+
+
+def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
+    """Impulse of every contact on the body of its first surface, in world axes. [N s]"""
+    if rows.contacts is None:
+        return jnp.zeros((0, 3), dtype=v.dtype)
+    impulse = contacts.impulses(rows.contacts, contacts.rates(system, rows.contacts, v))
+    return matvec(jnp.swapaxes(rows.contacts.frame, 1, 2), impulse)
+
+
+def _without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
+    """The rows with another p and without contacts."""
+    return eqx.tree_at(lambda r: (r.p, r.contacts), rows, (p, None))
+
+
+def newton(system: System, rows: Rows) -> Found:
+    """The step from `rows.contacts.start`. Bearings push as `Box.force` says."""
+    touch, box = rows.contacts, rows.box
+    assert touch is not None
+    bare = _without(rows, jnp.zeros_like(rows.p))
+    mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
+    changed = _speed(matvec(inverse, rows.p) + touch.start, rows.D, mass)
+    unit = jnp.maximum(changed + _PART * _speed(touch.start, rows.D, mass), jnp.finfo(changed.dtype).tiny)
+
+    def at_bounds(v: Array) -> tuple[Array, Array]:
+        y = -saddle.box_rates(system, rows, v) / box.slack
+        return jnp.clip(y, box.lower, box.upper), (y > box.lower) & (y < box.upper)
+
+    def wrong(v: Array, lam: Array) -> tuple[Array, Array, Array]:
+        """What is wrong in the balance and in the joints, and how much that is."""
+        r = saddle.balance(system, rows, v, lam, at_bounds(v)[0])
+        gap = saddle.gaps(system, rows, v) + rows.sigma * lam
+        worst = jnp.sqrt(jnp.max(jnp.abs(jnp.sum(r * matvec(inverse, r), axis=-1)) / mass))
+        return r, gap, jnp.maximum(worst, jnp.max(jnp.abs(gap), initial=0.0)) / unit
+
+    def go_on(carry):
+        _, _, worst, before, k = carry
+        stuck = (worst <= _ENOUGH) & (worst > _HALVED * before)
+        return ~(worst <= _EXACT) & ~stuck & (k < _ITERATIONS) & jnp.isfinite(worst)
+
+    def body(carry):
+        v, lam, before, _, k = carry
+        r, gap, _ = wrong(v, lam)
+        rate = contacts.rates(system, touch, v)
+        impulse, falls = contacts.answer(touch, rate)
+        x, free = at_bounds(v)
+        lu = saddle.factor(system, on_set(system, rows, free, x), None, saddle.Touching(touch.J, falls))
+        dv, dlam = (part[..., 0] for part in saddle.solve(system, lu, -r[..., None], -gap[..., None]))
+
+        drate = contacts.rates(system, touch, dv)
+        box_rate, dbox = saddle.box_rates(system, rows, v), saddle.box_rates(system, rows, dv) - box.offset
+        along = take(axes.rates(system, rows.b_A, rows.b_B, dv), system.box_axes) if system.boxes else dbox
+        steady = jnp.sum(dv * r) + jnp.sum(impulse * drate) + jnp.sum(box.force * x * along)
+        grows = jnp.sum(dv * saddle.balance(system, bare, dv, dlam, jnp.zeros_like(x)))
+
+        def climbing(a: Array) -> tuple[Array, Array]:
+            """Slope of the function along the step, and its slope."""
+            lam_a, falls_a = contacts.answer(touch, rate + a * drate)
+            y = -(box_rate + a * dbox) / box.slack
+            inside = (y > box.lower) & (y < box.upper)
+            held = jnp.clip(y, box.lower, box.upper)
+            first = steady + a * grows - jnp.sum(lam_a * drate) - jnp.sum(box.force * held * along)
+            stiff = jnp.where(inside, box.force * dbox / box.slack * along, 0.0)
+            return first, grows + jnp.sum(drate * matvec(falls_a, drate)) + jnp.sum(stiff)
+
+        start, _ = climbing(jnp.zeros_like(unit))
+
+        def unsettled(search):
+            _, _, _, first, _, tried = search
+            return (jnp.abs(first) > _FLAT * jnp.abs(start)) & (tried < _SEARCHES)
+
+        def nearer(search):
+            a, low, high, first, second, tried = search
+            low, high = jnp.where(first < 0, a, low), jnp.where(first < 0, high, a)
+            new = a - first / second
+            middle = jnp.where(jnp.isfinite(high), (low + high) / 2, 2 * a)
+            new = jnp.where((new > low) & (new < high), new, middle)
+            return new, low, high, *climbing(new), tried + 1
+
+        one, zero = jnp.ones_like(unit), jnp.zeros_like(unit)
+        # a search makes sense once the joints hold, which a whole step brings about
+        search = (one, zero, jnp.inf * one, *climbing(one), jnp.where((k == 0) & bool(system.node_rows), _SEARCHES, 0))
+        a = jax.lax.while_loop(unsettled, nearer, search)[0]
+        v, lam = v + a * dv, lam + a * dlam
+        return v, lam, wrong(v, lam)[2], before, k + 1
+
+    v, lam = touch.start, jnp.zeros_like(rows.a)
+    begin = v, lam, wrong(v, lam)[2], jnp.full_like(unit, jnp.inf), jnp.zeros((), dtype=int)
+    v, lam, worst, _, k = jax.lax.while_loop(go_on, body, begin)
+    x, free = at_bounds(v)
+    solved = worst <= _ENOUGH
+    result = MLCP_RESULTS.where(solved, MLCP_RESULTS.successful, MLCP_RESULTS.contact_limit)
+    return Found(v, lam, x, free, result, k)
+
+
+def _speed(v: Float[Array, "bodies 6"], D: Float[Array, "bodies 6 6"], mass: Float[Array, " bodies"]) -> Float[Array, ""]:
+    """The largest velocity of a body, turning counted as its energy does. [m/s]"""
+    return jnp.sqrt(jnp.max(jnp.abs(jnp.sum(v * matvec(D, v), axis=-1)) / mass))

@@ -1,0 +1,125 @@
+"""What stays of the contacts of a mechanism: surfaces, the pairs of them that may touch, and their places."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..scene.contacts import POINTS, joined_bodies, kind_of_pair, pairs_of
+from ..scene.model import Scene
+
+Kind = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Surface:
+    """A surface of a body (-1: the world); `material`: its number."""
+
+    name: str
+    type: str
+    body: int
+    material: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two surfaces that may touch, by their numbers, in the order of their `kind`."""
+
+    first: int
+    second: int
+    kind: Kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Contacts:
+    """Surfaces and pairs; pairs of one kind follow each other, and so do the places of a pair.
+
+    `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed;
+    `bounces`: impacts are elastic in part.
+    """
+
+    surfaces: tuple[Surface, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    materials: tuple[str, ...] = ()
+    combine: str = "mean"
+    passes: int = 1
+    bounces: bool = False
+
+    @functools.cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(dict.fromkeys(pair.kind for pair in self.pairs))
+
+    @functools.cached_property
+    def pair_of_point(self) -> tuple[int, ...]:
+        """The pair of every place."""
+        return tuple(i for i, pair in enumerate(self.pairs) for _ in range(POINTS[pair.kind]))
+
+    @functools.cached_property
+    def bodies_of_points(self) -> tuple[tuple[int, int], ...]:
+        """Bodies of the first and the second surface at every place."""
+        ends = [(self.surfaces[p.first].body, self.surfaces[p.second].body) for p in self.pairs]
+        return tuple(ends[i] for i in self.pair_of_point)
+
+    @property
+    def num_points(self) -> int:
+        return len(self.pair_of_point)
+
+    @functools.cached_property
+    def sides(self) -> tuple[tuple[int, int], ...]:
+        """(place, body) of every Jacobian: first those of the first surfaces, then those of the second."""
+        return tuple(
+            (point, ends[side]) for side in (0, 1) for point, ends in enumerate(self.bodies_of_points) if ends[side] >= 0
+        )
+
+    @functools.cached_property
+    def is_first(self) -> np.ndarray:
+        """Which of `sides` are of the first surface."""
+        return np.arange(len(self.sides)) < sum(a >= 0 for a, _ in self.bodies_of_points)
+
+    def sides_of_bodies(self, count: int) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the sides of every body."""
+        return tuple(tuple(i for i, (_, body) in enumerate(self.sides) if body == b) for b in range(count))
+
+    def sides_of_points(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the sides of every place."""
+        return tuple(tuple(i for i, (p, _) in enumerate(self.sides) if p == point) for point in range(self.num_points))
+
+    @functools.cached_property
+    def crossings(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of sides of the places between two bodies, both ways."""
+        of = self.sides_of_points()
+        return tuple(pair for both in of if len(both) == 2 for pair in itertools.permutations(both))
+
+    @property
+    def touching_bodies(self) -> set[tuple[int, int]]:
+        """Pairs of bodies that may touch, the world left out."""
+        return {(min(ends), max(ends)) for ends in self.bodies_of_points if min(ends) >= 0}
+
+
+def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]) -> Contacts:
+    """The static half of a scene's contacts. `number`: of bodies and the world; `unknown`: paths, as for `build`."""
+    found = scene.contacts
+    if found is None:
+        return Contacts()
+    materials = tuple(found.materials)
+    surfaces = tuple(
+        Surface(name, s.type, number[s.body], materials.index(s.material)) for name, s in found.surfaces.items()
+    )
+    index = {surface.name: i for i, surface in enumerate(surfaces)}
+    joined = joined_bodies({name: joint.model_dump() for name, joint in scene.joints.items()})
+    pairs = []
+    for names in pairs_of(found.model_dump(), joined):
+        first, second = (surfaces[index[name]] for name in names)
+        kind = kind_of_pair(first.type, second.type)
+        assert kind is not None  # refused when the scene was read
+        swapped = first.type != kind[0]
+        a, b = (index[name] for name in (reversed(names) if swapped else names))
+        pairs.append(Pair(a, b, kind))
+    pairs.sort(key=lambda pair: list(POINTS).index(pair.kind))
+    bounces = any(
+        material.restitution > 0 or f"contacts.materials.{name}.restitution" in unknown
+        for name, material in found.materials.items()
+    )
+    return Contacts(surfaces, tuple(pairs), materials, found.combine, found.passes, bounces)
