@@ -32,18 +32,18 @@ def check_file(path: Path) -> Checked:
         return check_study(path)
     scene = _check_scene(path)
     summary = f"{path}: scene '{scene.name}', {_contents(scene)}, step {scene.step:g} s"
-    adrift = _connected(scene)[1]
+    adrift = scene.adrift()
     lines = [f"no joint holds to the world: {', '.join(adrift)}"] if adrift else []
     return Checked(summary, lines, [*step_doubts(scene.step, located), *angle_doubts(scene, located)])
 
 
 def _check_scene(path: Path) -> Scene:
-    """Read a scene; if it has closed loops, assemble them; if it has limits, see whether it starts within.
+    """Read a scene; if it has closed loops, assemble them; if it has limits or contacts, see whether it starts within.
 
     **Raises:** `SceneError`.
     """
     scene = read_scene(path)
-    if has_loops(scene) or (_has_limits(scene) and not scene.rows):
+    if has_loops(scene) or ((_has_limits(scene) or scene.contacts) and not scene.rows):
         from ..loading import enable_x64, load  # computing starts JAX, which only these need
 
         enable_x64()
@@ -58,12 +58,7 @@ def _has_limits(scene: Scene) -> bool:
 
 def has_loops(scene: Scene) -> bool:
     """Whether joints close a loop of bodies."""
-    return _connected(scene)[0]
-
-
-def _connected(scene: Scene) -> tuple[bool, list[str]]:
-    """Whether joints close a loop of bodies, and the bodies that no joints hold to the world."""
-    group, loops = {name: name for name in ("world", *scene.bodies)}, False
+    group = {name: name for name in ("world", *scene.bodies)}
 
     def root(name: str) -> str:
         while group[name] != name:
@@ -72,9 +67,10 @@ def _connected(scene: Scene) -> tuple[bool, list[str]]:
 
     for joint in scene.joints.values():
         parent, child = root(joint.parent), root(joint.child)
-        loops = loops or parent == child
+        if parent == child:
+            return True
         group[parent] = child
-    return loops, [name for name in scene.bodies if root(name) != root("world")]
+    return False
 
 
 def check_study(path: Path) -> Checked:

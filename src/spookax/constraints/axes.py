@@ -90,6 +90,8 @@ def _spin(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, " axes"]:
 
 def wrapped(system: System, kin: Kinematics) -> Float[Array, " axes"]:
     """Angle in (-pi, pi] or displacement [rad or m] of every axis."""
+    if not system.axes:
+        return kin.r[:0, 0]
     values = {"turn": _turn, "slide": _slide, "first": _first, "second": _second, "cardan": _cardan, "spin": _spin}
     return _by_kind(system, kin, {**values, "distance": lambda f, _: apart(f)[0]})
 
@@ -166,6 +168,9 @@ def _apart(f: JointFrames, chosen: tuple[Axis, ...]) -> Float[Array, "axes 2 6"]
 
 def rate_rows(system: System, kin: Kinematics) -> tuple[Float[Array, "axes 6"], Float[Array, "axes 6"]]:
     """Rows b_A, b_B with rate = b_A . (v, w)_A + b_B . (v, w)_B [rad/s or m/s]."""
+    if not system.axes:
+        none = jnp.zeros((0, 6), dtype=kin.r.dtype)
+        return none, none
     turning = {"turn": _about_child, "spin": _about_child, "first": _about_parent, "second": _about_child}
     both = _by_kind(system, kin, {**turning, "cardan": _about_cardan, "slide": _along, "distance": _apart})
     return both[:, 0], both[:, 1]

@@ -67,6 +67,13 @@ class Scene(Strict):
                     joint.pop(key, None)
         return data
 
+    def adrift(self) -> list[str]:
+        """Bodies that no joints hold to the world, directly or through others."""
+        held = {"world"}
+        for _ in self.joints:
+            held |= {end for j in self.joints.values() if held & {j.parent, j.child} for end in (j.parent, j.child)}
+        return [name for name in self.bodies if name not in held]
+
     def free_axes(self) -> dict[str, FreeAxis]:
         """Every free coordinate of a joint under the name that files call it by: `joint` or `joint.axis`."""
         return {path: axis for path, _, axis in free_axes({n: j.kind for n, j in self.joints.items()})}

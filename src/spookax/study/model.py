@@ -56,8 +56,10 @@ def _with_transform(path: str, spec: Any) -> Any:
 class ProcessNoise(Strict):
     """Impulses that the model does not know of: the scalar weight between motion and sensors."""
 
-    kind: Literal["joints", "bodies"] = Field(
-        default="joints", description="On the joints' free directions, or on every body"
+    kind: Literal["joints", "bodies"] | None = Field(
+        default=None,
+        description="On the joints' free directions, or on every body; when left out, on the joints, unless joints leave "
+        "a body free",
     )
     density: Positive | dict[str, Positive] = Field(
         default=1.0e-5,

@@ -28,10 +28,12 @@ _POSITIVE = re.compile(
     r"bodies\.[^.]+\.(mass|inertia\.(xx|yy|zz))"
     rf"|{_JOINT}(friction\.(backward|stribeck\.speed|learned\.(speed|force)|elements\.\d+\.(stiffness|reach))|spring\.stiffness|length|radius)"
     r"|motors\.[^.]+\.(stiffness|max_force)"
+    r"|contacts\.surfaces\.[^.]+\.(radius|length|size\.[xyz])"
 )
 _MAYBE_ZERO = re.compile(
     rf"{_JOINT}(friction\.(viscous|drag|coulomb|bearing|stribeck\.excess)|armature)"
     r"|motors\.[^.]+\.(back_emf|damping|delay)|sensors\.[^.]+\.delay"
+    r"|contacts\.materials\.[^.]+\.friction"
 )
 _WHOLES: dict[str, Transform] = {
     r"bodies\.[^.]+\.inertia": "inertia",
