@@ -1,5 +1,8 @@
 """Members of the estimators' protocol."""
 
+from .double_pendulum import double_pendulum as double_pendulum
+from .equations import Equations as Equations
+from .equations import EquationsError as EquationsError
 from .hysteresis import Blocks as Blocks
 from .hysteresis import ElastoSlide as ElastoSlide
 from .hysteresis import Elements as Elements
