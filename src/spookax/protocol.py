@@ -165,6 +165,10 @@ class AbstractVectorModel(AbstractModel):
         return x1 - x0
 
 
+class ModelError(ValueError):
+    """A model, or what an estimator is given beside it, does not fit: what, where, and what to do."""
+
+
 class AbstractContinuousModel(AbstractVectorModel):
     """Equations of motion with noise, dx = f(x, u, z) dt + G(x, z) dW, and what is read at an instant, y = g(x, z) + n.
 

@@ -16,14 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import AnyArray, Array, Float, Scalar
-from ..protocol import AbstractContinuousModel
+from ..protocol import AbstractContinuousModel, ModelError
 from .parameters import Free, ParameterMap
 
 Drift = Callable[[Array, Array, Any], Array]
-
-
-class EquationsError(ValueError):
-    """A function of a model does not fit the model: what it returned, and what it should."""
 
 
 class Equations(AbstractContinuousModel):
@@ -39,7 +35,7 @@ class Equations(AbstractContinuousModel):
     - `read`: indices of the components that are read; or a function (x, p) -> y (channels,).
     - `inputs`: how many numbers u has.
 
-    **Raises:** `EquationsError` where a function returns another shape, or NaN at the start values.
+    **Raises:** `ModelError` where a function returns another shape, or NaN at the start values.
     """
 
     rate: Drift = eqx.field(static=True)
@@ -73,18 +69,18 @@ class Equations(AbstractContinuousModel):
         values = np.zeros(0) if callable(density) else np.asarray(density, dtype=float)
         if states is None:
             if callable(density):
-                raise EquationsError("`density` is a function: say how many `states` the equations have")
+                raise ModelError("`density` is a function: say how many `states` the equations have")
             states = len(values)
         self.tangent_size = states
         self.noisy = tuple(int(i) for i in np.flatnonzero(values))
         self.density = values[list(self.noisy)]
         self.seen = () if callable(read) else tuple(int(i) for i in read)
         if not float(step) > 0:
-            raise EquationsError(f"`step` must be above 0 s, got {step}")
+            raise ModelError(f"`step` must be above 0 s, got {step}")
         if len(values) not in (0, states) or np.any(~(values >= 0)):
-            raise EquationsError(f"`density` must be {states} numbers of at least zero, one a state, got {density}")
+            raise ModelError(f"`density` must be {states} numbers of at least zero, one a state, got {density}")
         if any(not 0 <= i < states for i in self.seen):
-            raise EquationsError(f"`read` names components 0 to {states - 1}, got {list(self.seen)}")
+            raise ModelError(f"`read` names components 0 to {states - 1}, got {list(self.seen)}")
         self.noise_size, self.num_channels = len(self.noisy), len(self.seen)
         x, u, p = np.zeros(states), np.zeros(inputs), self.prepare(jnp.asarray(self.unknown.start()))
         self._checked("drift", self.rate, (x, u, p), (states,))
@@ -100,10 +96,10 @@ class Equations(AbstractContinuousModel):
             found = jax.eval_shape(function, *args)
             shape = found.shape
         except AttributeError as error:
-            raise EquationsError(f"`{name}` cannot be evaluated: {error}. It must return one array") from error
+            raise ModelError(f"`{name}` cannot be evaluated: {error}. It must return one array") from error
         if len(shape) != len(wanted) or any(w not in (None, s) for w, s in zip(wanted, shape, strict=True)):
             text = ", ".join("any" if w is None else str(w) for w in wanted)
-            raise EquationsError(f"`{name}` must return an array of shape ({text}), got {shape}")
+            raise ModelError(f"`{name}` must return an array of shape ({text}), got {shape}")
         return shape
 
     @property
@@ -124,9 +120,7 @@ class Equations(AbstractContinuousModel):
     def spread(self, x: Array, p: Any) -> Float[Array, "n m"]:
         if self.noise_of is not None:
             return self.noise_of(x, p)
-        return jnp.zeros((self.tangent_size, self.noise_size)).at[np.array(self.noisy, int), range(self.noise_size)].set(
-            jnp.asarray(self.density)
-        )
+        return jnp.asarray(np.eye(self.tangent_size)[:, list(self.noisy)]) * jnp.asarray(self.density)
 
     def read(self, x: Array, p: Any) -> Array:
         return self.read_of(x, p) if self.read_of is not None else x[np.array(self.seen, int)]

@@ -20,9 +20,8 @@ from ..estimation.problem import Fit, Iterate
 from ..estimation.recording import Plan, first_state, follow, gains_of, linearised
 from ..estimation.uncertainty import state_uncertainty
 from ..models import Equations
-from ..models.equations import EquationsError
 from ..models.parameters import values_and_sd
-from ..protocol import Noise, Samples
+from ..protocol import ModelError, Noise, Samples
 
 # scales of the process noise that are tried for the first trajectory; then they fall, one fit after the other
 _SCALES = 10.0 ** np.arange(1.0, 4.5, 0.5)
@@ -37,7 +36,7 @@ class Grid:
     def __init__(self, time: Float[AnyArray, " k"], h: float):
         time = np.asarray(time, dtype=float)
         if time.ndim != 1 or len(time) < 2 or not np.all(np.diff(time) > 0):
-            raise EquationsError("`time` must be at least two stamps, each later than the one before it")
+            raise ModelError("`time` must be at least two stamps, each later than the one before it")
         gaps = np.append(np.diff(time), min(h, float(np.min(np.diff(time)))))
         counts = np.maximum(np.ceil(gaps / h - 1e-9).astype(int), 1)
         self.of_stamp = np.concatenate([[0], np.cumsum(counts)[:-1]])  # the step that begins at each stamp
@@ -138,7 +137,7 @@ def identify_equations(
 
     **Returns:** an `EquationsEstimate`; a failure is its `result`.
 
-    **Raises:** `EquationsError` for arrays that do not fit the model.
+    **Raises:** `ModelError` for arrays that do not fit the model.
     """
     y, sd = np.asarray(y, dtype=float), np.asarray(sd, dtype=float)
     u = np.zeros((len(y), 0)) if u is None else np.asarray(u, dtype=float)
@@ -178,9 +177,9 @@ def _check(model: Equations, time: np.ndarray, y: np.ndarray, u: np.ndarray, sd:
         ("sd", sd, (model.num_channels,)),
     ):
         if array.shape != shape:
-            raise EquationsError(f"`{name}` must have the shape {shape}, got {array.shape}")
+            raise ModelError(f"`{name}` must have the shape {shape}, got {array.shape}")
     if not np.all(sd > 0):
-        raise EquationsError(f"`sd` must be above zero, got {sd}")
+        raise ModelError(f"`sd` must be above zero, got {sd}")
 
 
 def _estimate(model: Equations, grid: Grid, problem: Problem, found: Fit) -> EquationsEstimate:
