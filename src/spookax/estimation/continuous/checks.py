@@ -43,7 +43,7 @@ def model(given: Any, z: AnyArray, x: AnyArray, u: AnyArray) -> None:
         raise ModelError(f"the first state must have {n} components, got the shape {x.shape}")
     if np.shape(u)[-1] != given.inputs:
         raise ModelError(f"the drift takes {given.inputs} inputs, got {np.shape(u)[-1]}")
-    u = np.asarray(u, dtype=float).reshape(-1, given.inputs)[:1].reshape(-1)
+    u = np.atleast_2d(np.asarray(u, dtype=float))[0]
     p = given.prepare(jnp.asarray(z))
     for name, call, shape in (
         ("drift", lambda: given.drift(jnp.asarray(x), p, jnp.asarray(u)), (n,)),
