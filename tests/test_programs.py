@@ -392,7 +392,9 @@ def test_a_kept_program_may_be_the_first_to_call_lapack(tmp_path):
     """
     environment = os.environ | {"SPOOKAX_CACHE": str(tmp_path / "kept")}
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True
+        )
         assert (done.returncode, done.stdout) == (0, "(6, 6)\n")
     assert len(list((tmp_path / "kept").iterdir())) == 1
 

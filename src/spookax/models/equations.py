@@ -1,9 +1,9 @@
 """Equations of motion of one's own as a member of the protocol: a function, names of its unknowns, a step.
 
-    def drift(x, u, p):
-        return jnp.stack([x[1], -9.81 / p.length * jnp.sin(x[0]) - p.damping * x[1]])
+def drift(x, u, p):
+    return jnp.stack([x[1], -9.81 / p.length * jnp.sin(x[0]) - p.damping * x[1]])
 
-    model = Equations(drift, [Free("length", 0.5), Free("damping", 0.1)], step=0.01, density=[0.0, 0.2], read=[0])
+model = Equations(drift, [Free("length", 0.5), Free("damping", 0.1)], step=0.01, density=[0.0, 0.2], read=[0])
 """
 
 import collections

@@ -87,4 +87,3 @@ class JointMotion(AbstractContinuousModel):
     def _rate(self, x: Array, p: Prep, u: Array, push: Float[Array, " m"]) -> Float[Array, " n"]:
         _, a = accelerations(self.of.system, p.engine, self.place(x, p), u, push)
         return jnp.concatenate([x[self.noise_size :], a])
-

@@ -62,9 +62,9 @@ class EquationsEstimate:
     """Parameters and states of equations of motion. `result` names the cause where it failed."""
 
     parameters: dict[str, dict[str, float]]  # name -> value, sd, start
-    time: Float[np.ndarray, " steps"]  # of the states [s]
-    states: Float[np.ndarray, "steps n"]
-    sd: Float[np.ndarray, "steps n"]  # standard deviations of the states
+    time: Float[np.ndarray, " k"]  # the stamps [s]
+    states: Float[np.ndarray, "k n"]  # at the stamps
+    sd: Float[np.ndarray, "k n"]  # standard deviations of the states
     process: float  # scale of the process noise, as found
     sensor: Float[np.ndarray, " channels"]  # standard deviations of the readings, as given or found
     result: ESTIMATE_RESULTS
@@ -195,13 +195,13 @@ def _estimate(model: Equations, grid: Grid, problem: Problem, found: Fit) -> Equ
     told = state_uncertainty(part.lin, part.f, found.covariance)
     states = np.asarray(found.iterate.paths[0].x)[:-1]
     sd = np.sqrt(np.maximum(np.diagonal(told.covariance, axis1=1, axis2=2), 0.0))
-    count = int(grid.of_stamp[-1]) + 1
+    at = grid.of_stamp
     ok = found.result == ESTIMATE_RESULTS.successful
     return EquationsEstimate(
         parameters,
-        grid.time[:count],
-        states[:count],
-        sd[:count],
+        grid.time[at],
+        states[at],
+        sd[at],
         float(found.noise.process),
         np.asarray(found.noise.sensor),
         found.result,

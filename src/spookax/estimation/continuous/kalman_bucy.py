@@ -80,9 +80,7 @@ class KalmanBucy(eqx.Module):
     rtol: Float[AnyArray, ""] | float = 1e-7
     atol: Float[AnyArray, ""] | float = 1e-9
 
-    def run(
-        self, time: AnyArray, y: AnyArray, x0: AnyArray, P0: AnyArray, u: AnyArray | None = None
-    ) -> Filtered:
+    def run(self, time: AnyArray, y: AnyArray, x0: AnyArray, P0: AnyArray, u: AnyArray | None = None) -> Filtered:
         """Filter samples: `time` (k,) ascending [s], `y` (k, channels) with NaN where there is no reading (a stamp
         without any is a moment that one wants to know of), `u` (k, inputs), held until the next stamp.
 

@@ -16,6 +16,9 @@ from . import checks
 from .network import AbstractLoss, Belief, Networks, Readings
 
 
+_LITTLE = 1e-3  # relative change of a loss that is no progress
+
+
 @dataclasses.dataclass(frozen=True)
 class Schedule:
     """How long and how fast to train.
@@ -177,7 +180,7 @@ def train(
                 report(told)
             if told.step <= s.data_first + s.piece:
                 continue
-            better = told.loss < best - 1e-3 * np.abs(best)
+            better = told.loss < best - _LITTLE * np.abs(np.where(np.isfinite(best), best, 0.0))
             best, waited = np.fmin(best, told.loss), 0 if better.any() else waited + 1
             if waited >= s.patience:
                 ended = "no run improved"
