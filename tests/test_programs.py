@@ -382,6 +382,23 @@ def test_a_digest_is_the_same_in_every_process(tmp_path):
     assert said == {fingerprint(model_of(tmp_path)).hex() + "\n"}
 
 
+def test_a_kept_program_may_be_the_first_to_call_lapack(tmp_path):
+    code = """
+        import numpy as np
+        import jax
+        from spookax._compiled import Compiled
+        from spookax.math.sqrt_gaussian import lower
+        print(Compiled(lower, {})(np.arange(30.0, dtype=np.float32).reshape(6, 5)).shape)
+    """
+    environment = os.environ | {"SPOOKAX_CACHE": str(tmp_path / "kept")}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (0, "(6, 6)\n")
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
 def test_programs_in_memory_are_let_go():
     function = multiply()
     function(P, Q)

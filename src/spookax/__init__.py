@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._compiled import jit as jit
+    from .estimation.continuous import KalmanBucy as KalmanBucy
     from .loading import enable_inline_calls as enable_inline_calls
     from .loading import enable_x64 as enable_x64
     from .loading import load as load
+    from .models import Equations as Equations
+    from .models import Free as Free
+    from .models import JointMotion as JointMotion
+    from .protocol import ModelError as ModelError
     from .report import write_report as write_report
     from .scene import FileError as FileError
     from .scene import Scene as Scene
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     from .stepping import rollouts as rollouts
     from .stepping import state_from_joints as state_from_joints
     from .study.choose import choose_friction as choose_friction
+    from .study.equations import EquationsEstimate as EquationsEstimate
+    from .study.equations import identify_equations as identify_equations
     from .study.estimate import Estimate as Estimate
     from .study.estimate import load_estimate as load_estimate
     from .study.forecast import compare as compare
@@ -46,11 +53,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "._compiled": ("jit",),
+    ".estimation.continuous": ("KalmanBucy",),
     ".loading": ("enable_inline_calls", "enable_x64", "load"),
+    ".models": ("Equations", "Free", "JointMotion"),
+    ".protocol": ("ModelError",),
     ".report": ("write_report",),
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
     ".stepping": ("Simulator", "Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
     ".study.choose": ("choose_friction",),
+    ".study.equations": ("EquationsEstimate", "identify_equations"),
     ".study.estimate": ("Estimate", "load_estimate"),
     ".study.forecast": ("compare", "forecast"),
     ".study.identify": ("Progress", "identify"),

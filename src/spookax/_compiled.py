@@ -61,6 +61,14 @@ def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     return options if accepted(options) else tuple(option for option in options if accepted((option,)))
 
 
+@functools.cache
+def _fetch_lapack() -> None:
+    """JAX looks LAPACK's routines up when it first lowers a call of one. A program from a file that calls them, in a
+    process that has traced nothing, would jump to nowhere.
+    """
+    jax.jit(jax.lax.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float32))
+
+
 @dataclasses.dataclass(frozen=True)
 class _Slot:
     """In the form of a result: the place of an array."""
@@ -87,6 +95,8 @@ class _Program:
 
     @staticmethod
     def unpacked(payload: bytes) -> "_Program":
+        if b"lapack" in payload:  # the names of what it calls
+            _fetch_lapack()
         executable, inputs, result = pickle.loads(payload)
         leaves, form = jax.tree.flatten(result)
         outputs = [x for x in leaves if type(x) is _Slot]

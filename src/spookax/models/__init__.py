@@ -1,8 +1,11 @@
 """Members of the estimators' protocol."""
 
+from .double_pendulum import double_pendulum as double_pendulum
+from .equations import Equations as Equations
 from .hysteresis import Blocks as Blocks
 from .hysteresis import ElastoSlide as ElastoSlide
 from .hysteresis import Elements as Elements
+from .motion import JointMotion as JointMotion
 from .multibody import BodyState as BodyState
 from .multibody import Multibody as Multibody
 from .multibody import ProcessNoise as ProcessNoise

@@ -74,17 +74,17 @@ class Tie:
 
 class ParameterMap(eqx.Module):
     """The unknowns of an identification, in order, and the map z -> Params. Their numbers (starts, bounds, priors) are
-    an array: a program that maps z serves others as well.
+    an array: a program that maps z serves others as well. Without a system its values belong to no scene.
 
     `ties`: what follows from the unknowns, each after those that it needs.
     """
 
-    system: System = eqx.field(static=True)
+    system: System | None = eqx.field(static=True)
     kinds: tuple[Free, ...] = eqx.field(static=True)  # the unknowns without their numbers
     expressions: tuple[tuple[str, Expression, tuple[str, ...]], ...] = eqx.field(static=True)  # and what they know
     numbers: Float[AnyArray, " n"]  # of every unknown, see `_numbers`; then what is known of every tie
 
-    def __init__(self, system: System, free: tuple[Free, ...], ties: tuple[Tie, ...] = ()):
+    def __init__(self, system: System | None, free: tuple[Free, ...], ties: tuple[Tie, ...] = ()):
         self.system, self.kinds = system, tuple(map(_without_numbers, free))
         self.expressions = tuple((t.path, t.expression, tuple(name for name, _ in t.known)) for t in ties)
         known = [value for t in ties for _, value in t.known]
@@ -237,6 +237,7 @@ class ParameterMap(eqx.Module):
 
     def apply(self, params: Params, z: Float[Array, " p"]) -> Params:
         """`params` with the unknowns replaced."""
+        assert self.system is not None
         return put(params, [locate(self.system, path) for path in self.paths], self.values(z))
 
 

@@ -1,0 +1,20 @@
+"""Estimators in continuous time: the extended Kalman-Bucy filter, its smoother, and networks that solve its equations.
+
+They take members of the protocol that give a drift (`protocol.AbstractContinuousModel`) and need the extra
+`continuous` (diffrax, optax).
+"""
+
+from .kalman_bucy import Continuous as Continuous
+from .kalman_bucy import KalmanBucy as KalmanBucy
+from .kalman_bucy import Moments as Moments
+from .network import AbstractLoss as AbstractLoss
+from .network import Belief as Belief
+from .network import KalmanBucyLoss as KalmanBucyLoss
+from .network import Networks as Networks
+from .network import PhysicsLoss as PhysicsLoss
+from .network import Readings as Readings
+from .training import Report as Report
+from .training import Schedule as Schedule
+from .training import Trained as Trained
+from .training import networks as networks
+from .training import train as train

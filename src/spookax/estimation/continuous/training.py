@@ -1,0 +1,206 @@
+"""Training of the networks: many runs at once, in pieces that report, can be stopped and be gone on from."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._typing import AnyArray, Array, Float
+from ...protocol import AbstractContinuousModel, ModelError
+from . import checks
+from .network import AbstractLoss, Belief, Networks, Readings
+
+
+_LITTLE = 1e-3  # relative change of a loss that is no progress
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train.
+
+    `steps`: iterations at most; `batch`: samples in each; `rate`, `last_rate`: of Adam, at the start and the end
+    (cosine); `quicker`: factor on the rate of the unknowns; `data_first`: iterations in which only the readings count, the
+    unknowns held; `piece`: iterations between two reports; `patience`: pieces without a better loss of any run
+    after which it ends.
+    """
+
+    steps: int = 6000
+    batch: int = 150
+    rate: float = 5e-3
+    last_rate: float = 1e-4
+    quicker: float = 3.0
+    data_first: int = 1000
+    piece: int = 500
+    patience: int = 6
+
+
+class Report(NamedTuple):
+    """Progress of a training: after `step` iterations the mean loss of every run over the last piece, and unknowns."""
+
+    step: int
+    loss: Float[np.ndarray, " runs"]
+    z: Float[np.ndarray, "runs p"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """Networks after a training, with a leading axis of runs."""
+
+    nets: Networks
+    loss: Float[np.ndarray, " runs"]  # over all samples; NaN where a run failed
+    history: list[Report]
+    ended: str  # why: "all steps", "no run improved", "interrupted"
+
+    @property
+    def failed(self) -> Float[np.ndarray, " runs"]:
+        """Which runs came to no finite loss."""
+        return ~np.isfinite(self.loss)
+
+    def best(self) -> Networks:
+        """The networks of the run with the least loss."""
+        if self.failed.all():
+            raise ModelError("every run failed: no finite loss. Lower the `rate`, or begin nearer")
+        return self.run(int(np.nanargmin(np.where(self.failed, np.nan, self.loss))))
+
+    def run(self, index: int) -> Networks:
+        """The networks of one run."""
+        return jax.tree.map(lambda a: a[index] if eqx.is_array(a) else a, self.nets)
+
+
+class _State(NamedTuple):
+    arrays: Any
+    moments: Any
+    keys: Array
+    step: Array
+
+
+def networks(
+    model: AbstractContinuousModel,
+    readings: Readings,
+    belief: Belief,
+    z0: Float[AnyArray, "runs p"],
+    shift: Float[AnyArray, "runs n"],
+    scale: Float[AnyArray, "runs n"],
+    seed: int = 0,
+    **sizes: Any,
+) -> Networks:
+    """Untrained networks, one pair for each row of `z0`; `readings` with a leading axis of runs, `belief` without.
+
+    **Raises:** `ModelError` for a drift or a first covariance that cannot be used.
+    """
+    z0 = np.asarray(z0)
+    checks.model(model, z0[0], belief.x0, np.asarray(readings.u)[0])
+    checks.covariance("P0", belief.P0, model.tangent_size, definite=True)
+    time = np.asarray(readings.time)
+
+    def one(z: Array, begin: Array, end: Array, shift: Array, scale: Array, key: Array) -> Networks:
+        return Networks(z, belief, (begin, end), shift, scale, key=key, **sizes)
+
+    keys = jax.random.split(jax.random.key(seed), len(z0))
+    return eqx.filter_vmap(one)(jnp.asarray(z0), time[:, 0], time[:, -1], jnp.asarray(shift), jnp.asarray(scale), keys)
+
+
+def train(
+    nets: Networks,
+    loss: AbstractLoss,
+    model: AbstractContinuousModel,
+    readings: Readings,
+    belief: Belief,
+    schedule: Schedule | None = None,
+    *,
+    seed: int = 0,
+    report: Callable[[Report], None] | None = None,
+    keep: str | Path | None = None,
+) -> Trained:
+    """Minimise a loss over the readings by Adam, all runs at once (leading axis of `nets` and `readings`).
+
+    **Arguments:**
+
+    - `keep`: a file in which the state of the training lies after every piece; where there is one, the training goes on
+      from it.
+    - `report`: called after every piece. A KeyboardInterrupt from there, or Ctrl-C, ends the training with what there
+      is.
+    """
+    import optax
+
+    s = schedule or Schedule()
+    arrays, rest = eqx.partition(nets, eqx.is_inexact_array)
+    rates = optax.cosine_decay_schedule(s.rate, s.steps, s.last_rate / s.rate)
+    adam = optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rates))
+    runs = readings.time.shape[0]
+    keys = jax.random.split(jax.random.key(seed), runs)
+    state = _State(arrays, jax.vmap(adam.init)(arrays), jax.random.key_data(keys), jnp.zeros((), int))
+    if keep is not None and Path(keep).exists():
+        state = eqx.tree_deserialise_leaves(keep, state)
+    given = jax.tree.map(jnp.asarray, readings)
+
+    def whole(arrays: Any, data: Readings, some: Readings, only_data: Array) -> Array:
+        nets = eqx.combine(arrays, rest)
+        held = eqx.tree_at(lambda n: n.z, nets, jnp.where(only_data, jax.lax.stop_gradient(nets.z), nets.z))
+        part = jax.vmap(lambda t, y, u: loss(held, model, belief, t, y, u))(*some)
+        fit = jax.vmap(lambda t, y: _misfit(held, model, belief, t, y))(some.time, some.y)
+        begin = loss.at_start(held, belief, data.time[0])
+        return jnp.where(only_data, jnp.mean(fit), jnp.mean(part) + begin)
+
+    def advance(state: tuple[Any, Any, Array], data: Readings, only_data: Array):
+        arrays, moments, key = state
+        key, draw = jax.random.split(jax.random.wrap_key_data(key))
+        index = jax.random.randint(draw, (s.batch,), 0, data.time.shape[0])
+        some = Readings(*(a[index] for a in data))
+        value, slope = jax.value_and_grad(whole)(arrays, data, some, only_data)
+        slope = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), slope)
+        change, moments = adam.update(slope, moments, arrays)
+        change = eqx.tree_at(lambda c: c.z, change, replace_fn=lambda c: s.quicker * c)
+        return (optax.apply_updates(arrays, change), moments, jax.random.key_data(key)), value
+
+    @jax.jit
+    def piece(state: _State, data: Readings) -> tuple[_State, Array]:
+        def body(state: _State, _):
+            only_data = state.step < s.data_first
+            both, value = jax.vmap(advance, (0, 0, None))(state[:3], data, only_data)
+            return _State(*both, state.step + 1), value
+
+        return jax.lax.scan(body, state, length=s.piece)
+
+    history: list[Report] = []
+    best, waited, ended = np.full(runs, np.inf), 0, "all steps"
+    try:
+        while int(state.step) < s.steps:
+            state, values = piece(state, given)
+            told = Report(int(state.step), np.asarray(values).mean(axis=0), np.asarray(state.arrays.z))
+            history.append(told)
+            if keep is not None:
+                eqx.tree_serialise_leaves(keep, state)
+            if report:
+                report(told)
+            if told.step <= s.data_first + s.piece:
+                continue
+            better = told.loss < best - _LITTLE * np.abs(np.where(np.isfinite(best), best, 0.0))
+            best, waited = np.fmin(best, told.loss), 0 if better.any() else waited + 1
+            if waited >= s.patience:
+                ended = "no run improved"
+                break
+    except KeyboardInterrupt:
+        ended = "interrupted"
+
+    @jax.jit
+    def all_of(arrays: Any, data: Readings) -> Array:
+        def one(arrays: Any, data: Readings) -> Array:
+            return whole(arrays, data, data, jnp.zeros((), bool))
+
+        return jax.lax.map(lambda pair: one(*pair), (arrays, data))
+
+    return Trained(eqx.combine(state.arrays, rest), np.asarray(all_of(state.arrays, given)), history, ended)
+
+
+def _misfit(nets: Networks, model: AbstractContinuousModel, belief: Belief, t: Array, y: Array) -> Array:
+    """Squares of readings minus those of the mean, in their standard deviations."""
+    there = ~jnp.isnan(y)
+    read = model.read(nets.mean(t), model.prepare(nets.z))
+    nu = jnp.where(there, model.difference(jnp.where(there, y, 0.0), read), 0.0)
+    return jnp.sum((nu / jnp.asarray(belief.sd)) ** 2)
