@@ -3,6 +3,8 @@
 from .environment import Environment as Environment
 from .environment import EnvState as EnvState
 from .environment import Outcome as Outcome
+from .functional import BraxForm as BraxForm
+from .functional import GymnaxForm as GymnaxForm
 from .moment import Moment as Moment
 from .observation import AbstractObservation as AbstractObservation
 from .observation import Coordinates as Coordinates
@@ -10,6 +12,8 @@ from .observation import Sensors as Sensors
 from .randomisation import AbstractRandomisation as AbstractRandomisation
 from .randomisation import Posterior as Posterior
 from .randomisation import Uniform as Uniform
+from .spec import make as make
+from .spec import task_names as task_names
 from .task import AbstractTask as AbstractTask
 from .task import Configuration as Configuration
 from .task import Point as Point

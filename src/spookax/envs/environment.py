@@ -16,7 +16,7 @@ from ..constraints import Prepared, prepare
 from ..loading import load
 from ..scene import Scene, read_scene
 from ..stepping import state_from_joints, step
-from ..stepping.rollout import PIECE
+from ..stepping.rollout import in_pieces
 from ..study.estimate import Estimate
 from ..system import Params, State, System
 from .actuation import Actuation, actuation, steps_of
@@ -346,15 +346,12 @@ def _step_or_reset(episode: Episode, state: EnvState, action: Array) -> tuple[En
 
 @compiled
 def _reset_many(episode: Episode, keys: Array) -> tuple[EnvState, Array]:
-    return jax.vmap(episode.reset)(keys)
+    return in_pieces(episode.reset, (keys,))
 
 
 @jit
 def _step_many(episode: Episode, states: EnvState, actions: Array, again: bool) -> tuple[EnvState, Outcome]:
-    def one(given: tuple[EnvState, Array]) -> tuple[EnvState, Outcome]:
-        return episode.step_or_reset(*given)[:2] if again else episode.step(*given)
+    def one(state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
+        return episode.step_or_reset(state, action)[:2] if again else episode.step(state, action)
 
-    size = actions.shape[0]
-    if size <= PIECE or jax.default_backend() != "cpu":
-        return jax.vmap(one)((states, actions))
-    return jax.lax.map(one, (states, actions), batch_size=PIECE)
+    return in_pieces(one, (states, actions))
