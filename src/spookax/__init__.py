@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import control as control
+    from . import envs as envs
     from ._compiled import jit as jit
     from .estimation.continuous import KalmanBucy as KalmanBucy
     from .loading import enable_inline_calls as enable_inline_calls
@@ -72,6 +74,7 @@ _HOMES = {
     ".system": ("Params", "State", "System", "build"),
     ".viewer": ("save_html", "view"),
 }
+_ROOMS = ("control", "envs")  # modules whose names are not repeated here
 _HOME = {
     entry.partition("=")[0]: (module, entry.partition("=")[2] or entry)
     for module, entries in _HOMES.items()
@@ -80,6 +83,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
     if name not in _HOME:
         raise AttributeError(f"module 'spookax' has no attribute '{name}'")
     module, original = _HOME[name]
@@ -89,4 +94,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_HOME, *_ROOMS])

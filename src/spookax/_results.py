@@ -47,6 +47,12 @@ class STEP_RESULTS(MLCP_RESULTS):  # pyright: ignore
     )
 
 
+class EPISODE_RESULTS(STEP_RESULTS):  # pyright: ignore
+    """Why an episode of an environment failed."""
+
+    nonfinite_action = "The action has a NaN or an infinity in it. Look at what the agent was told, and at its weights."
+
+
 class ESTIMATE_RESULTS(STEP_RESULTS):  # pyright: ignore
     """Why an estimation ended."""
 

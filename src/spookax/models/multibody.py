@@ -19,6 +19,7 @@ from ..constraints.assemble import damping, scatter, velocity
 from ..math import rotation, small
 from ..math.product import matvec
 from ..protocol import AbstractResidualModel, Noise, Transition
+from ..sensors import readings
 from ..stepping import saddle, start, step
 from ..stepping.delay import longest
 from ..stepping.inverse import multipliers
@@ -372,56 +373,7 @@ class Multibody(AbstractResidualModel):
     ) -> Float[Array, " channels"]:
         """Readings at t_k + s h; what a sensor with a `delay` says then is that much older."""
         now, after = self.engine_state(x, p.com), self.engine_state(x1, p.com)
-        out: list[Array] = []
-        there = place = rate = None
-        column, delays = 0, any(self.system.sensors[i].delayed for i in self.sensors)
-        for i in self.sensors:
-            sensor = self.system.sensors[i]
-            if there is None or delays:
-                at = s[column] if jnp.ndim(s) else s
-                if sensor.delayed:
-                    at = at - p.engine.params.age[i] / p.engine.params.step
-                there, place, rate = self._between(now, after, p, at, sensor.delayed)
-            column += sensor.size
-            if sensor.type == "joint_position":
-                out.append(axes.encoder(self.system, p.engine.params.cyclic, i, place)[None])  # pyright: ignore
-            elif sensor.type == "joint_rate":
-                out.append(rate[sensor.target][None])  # pyright: ignore
-            else:
-                R = rotation.matrix(there.e[sensor.target])
-                origin = there.r[sensor.target] - matvec(R, p.com[sensor.target])
-                if sensor.type == "body_pose":
-                    out += [origin, rotation.log(there.e[sensor.target])]
-                else:
-                    out.append(origin + matvec(R, p.engine.params.point[i]))
-        return jnp.concatenate(out) + p.offset
-
-    def _between(
-        self, now: State, after: State, p: Prep, s: Scalar, delayed: bool
-    ) -> tuple[State, Array | None, Array | None]:
-        """The state at t_k + s h, positions and rates of all axes.
-
-        Poses are those of k + 1 moved back by (1 - s) h along its own velocity, which is exactly q_k box-plus s h
-        v_(k+1); rates interpolate the velocities at t_k - h/2 and t_k + h/2. A delayed reading may lie elsewhere:
-        poses are those of the parabola through k - 1, k and k + 1, right to third order in h.
-        """
-        h = p.engine.params.step
-        if delayed:
-            ahead = s >= 0
-            bend = h * s * jnp.where(ahead, s - 1, s + 1) / 2
-            base = jax.tree.map(lambda a, b: jnp.where(ahead, a, b), after, now)
-            dt = h * jnp.where(ahead, s - 1, s)
-            r = base.r + dt * base.v + bend * (after.v - now.v)
-            e = rotation.plus(base.e, dt * base.w + bend * (after.w - now.w))
-            there = eqx.tree_at(lambda x: (x.r, x.e), base, (r, e))
-        else:
-            there = after.moved(-(1 - s) * h)
-        if not self.system.axes:
-            return there, None, None
-        kin = frames.kinematics(self.system, there.r, there.e, p.engine.geometry)
-        speed = (0.5 - s) * velocity(now) + (0.5 + s) * velocity(after)
-        rate = axes.rates(self.system, *axes.rate_rows(self.system, kin), speed)
-        return there, axes.coordinates(self.system, kin, after.near), rate
+        return readings(self.system, p.engine, self.sensors, now, after, s) + p.offset
 
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         """y minus predicted; of rotation vectors the one that leads from the predicted orientation to the read one."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -177,8 +178,13 @@ def _rollouts(
         assert given is not None
         return rollout(system, given, state, controls, half_kick=half_kick, solver=solver, throw=throw)
 
+    return in_pieces(one, batch)
+
+
+def in_pieces(one: Callable[..., Any], batch: tuple[Any, ...]) -> Any:
+    """`jax.vmap(one)(*batch)`, on a CPU of some at a time, as many as the caches of a core hold."""
     many = jax.vmap(one)
-    size = batch[1].shape[0]
+    size = jax.tree.leaves(batch)[0].shape[0]
     if size <= PIECE or jax.default_backend() != "cpu":
         return many(*batch)
     whole = size // PIECE * PIECE

@@ -28,6 +28,7 @@ from .judge import ending
 from .model import Study
 from .outliers import outliers
 from .output import correlation, friction_curves, gauges, run_contents
+from .posterior import posterior_content
 from .predict import validate
 from .read import read_study
 from .recording import Recording, read_recordings
@@ -134,6 +135,7 @@ def _estimate(solver: Solver) -> Estimate:
         "restarts": {"drawn": solver.drawn, "followed": solver.followed},
         "parameters": parameters,
         "correlation": {"paths": list(shared.unknown_paths), "matrix": correlation(shared, fit)},
+        "posterior": posterior_content(shared, fit),
         "friction": friction_curves(setup, fit),
         "runs": runs,
         "noise": {

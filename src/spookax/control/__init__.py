@@ -1,0 +1,1 @@
+"""Linearisation and control."""
