@@ -28,8 +28,8 @@ class MLCP_RESULTS(eqx.Enumeration):
     )
     contact_limit = (
         "The contacts of a step were not solved within the limit of Newton's iterations. Likely causes: contacts that "
-        "are too stiff for the arithmetic (raise `contacts.relative_compliance`, or use float64), bodies that start deep "
-        "inside each other, or a step size too large for the motion."
+        "are too stiff for the arithmetic (raise `contacts.relative_compliance`, or use float64), bodies that start "
+        "deep inside each other, or a step size too large for the motion."
     )
     nonfinite_input = (
         "The complementarity problem has a NaN or an infinity in N or q, or bounds that are NaN, crossed "

@@ -117,9 +117,7 @@ _CURE = (
 
 
 @seldom_called
-def _assemble(
-    system: System, params: Params, given: dict[str, dict[str, Array]], bodies: dict[str, dict[str, Array]]
-):
+def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]], bodies: dict[str, dict[str, Array]]):
     """State; violation of every joint and coupling, the largest of anything [m or rad]; rates and positions."""
     state = state_from_joints(system, params, given, bodies)
     kin = frames.kinematics(system, state.r, state.e, frames.geometry(system, params))

@@ -66,7 +66,7 @@ def test_many_environments_move_as_single_ones_and_begin_again(env):
     start = many._state
     assert start is not None
     actions = np.array([[1.0], [-1.0], [0.5]])
-    moved, reward, terminated, truncated, info = many.step(actions)
+    moved, reward, terminated, truncated, _info = many.step(actions)
     for k in range(3):
         alone = jax.tree.map(lambda a, k=k: a[k], start)
         _, out = env.step(alone, 4.0 * actions[k])  # the motor's limit
@@ -77,7 +77,9 @@ def test_many_environments_move_as_single_ones_and_begin_again(env):
     assert truncated.all()
     assert not terminated.any()
     again, reward, terminated, truncated, _ = many.step(actions)
-    assert not (reward.any() or truncated.any() or terminated.any())
+    assert not (reward.any())
+    assert not (truncated.any())
+    assert not (terminated.any())
     np.testing.assert_allclose(again[:, 0], again[:, 1], rtol=0, atol=1e-10)  # no motion yet
     assert not np.allclose(again, last)
     assert not np.allclose(again, seen)  # others than the first
@@ -93,7 +95,7 @@ def test_the_form_of_gymnax(env):
     def body(carry, key):
         state = carry
         action = form.action_space(params).sample(key)
-        observation, state, reward, done, info = form.step(key, state, action, params)
+        _observation, state, reward, done, info = form.step(key, state, action, params)
         return state, (reward, done, info["truncated"], info["discount"])
 
     _, (reward, done, truncated, discount) = jax.jit(lambda s, k: jax.lax.scan(body, s, k))(

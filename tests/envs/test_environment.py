@@ -66,20 +66,20 @@ def test_a_late_sensor_reads_the_motion_that_much_earlier(env, episode):
 
 
 def test_before_its_delay_a_late_sensor_reads_the_start(episode):
-    _, states, first, outcomes = episode
+    _, _states, first, outcomes = episode
     np.testing.assert_allclose(first[1], first[0], rtol=0, atol=1e-10)
     np.testing.assert_allclose(outcomes[0].observation[1], first[0], rtol=0, atol=1e-10)
 
 
 def test_the_same_key_is_the_same_episode_and_a_batch_is_many(env, episode):
-    actions, states, first, outcomes = episode
+    _actions, _states, _first, _outcomes = episode
     keys = jax.random.split(jax.random.key(7), 3)
     batch, seen = env.reset_many(keys)
     again, also = env.reset_many(keys)
     np.testing.assert_array_equal(seen, also)
     push = np.linspace(-4, 4, 3)[:, None]
-    moved, out = env.step_many(batch, push, again=True)
-    same, repeated = env.step_many(again, push, again=True)
+    _moved, out = env.step_many(batch, push, again=True)
+    _same, repeated = env.step_many(again, push, again=True)
     np.testing.assert_array_equal(out.observation, repeated.observation)
     for k in range(3):
         state, observation = env.reset(keys[k])
@@ -110,7 +110,7 @@ def test_a_step_that_fails_ends_the_episode_with_its_cause(env):
     endless = jnp.asarray(np.full(3, np.inf))
     heavy = eqx.tree_at(lambda e: e.engine.params.gravity, env.episode, endless)
     heavy = eqx.tree_at(lambda e: e.engine.gravity, heavy, endless)
-    moved, out = sx.envs.environment._step(heavy, state, jnp.zeros(1))
+    _moved, out = sx.envs.environment._step(heavy, state, jnp.zeros(1))
     assert bool(out.terminated)
     assert out.cause == EPISODE_RESULTS.nonfinite_velocity
     assert np.isfinite(out.observation).all()

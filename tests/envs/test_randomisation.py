@@ -122,9 +122,6 @@ def test_an_estimate_without_a_posterior_or_of_another_scene_is_refused():
     system, _ = sx.build(scene(motors={}))
     found = posterior(estimate().content, system)
     np.testing.assert_allclose(found.shared.values(jnp.asarray(found.mean))[:2], [0.05, -0.5], rtol=1e-12)
-    other = scene(bodies={"bar": {"mass": 1.0, "inertia": (1, 1, 1)}})
-    with pytest.raises(ValueError):
-        environment(scene=other.model_copy(update={"joints": {}}), randomise=estimate())
     with pytest.raises(ValueError, match="`factor` must not be negative"):
         envs.Posterior(estimate(), factor=-1.0)
     with pytest.raises(ValueError, match="must be at least 0 and less than 1"):

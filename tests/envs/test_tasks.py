@@ -104,7 +104,9 @@ def test_rewards_are_what_the_documentation_says():
     assert not bool(upright.ends(turned))
     assert bool(upright.ends(_moment(env, 4.1)))
     way = envs.Point("rod", (0, 0, -1.0), (0, 0, 0), circle={"x": 0.3, "z": 0.2}, turn=1.0, scale=0.5, tolerance=0.1)
-    there = _moment(env, 0.0)  # the tip is 1 m below; a quarter of a turn has gone: the target is 0.2 m above its middle
+    there = _moment(
+        env, 0.0
+    )  # the tip is 1 m below; a quarter of a turn has gone: the target is 0.2 m above its middle
     tells = way.tells(there)
     np.testing.assert_allclose([tells[f"target.{x}"] for x in "xyz"], [0.1, 0.0, 0.0], atol=1e-12)
     np.testing.assert_allclose([tells[f"off.{x}"] for x in "xyz"], [-0.1, 0.0, -1.0], atol=1e-12)

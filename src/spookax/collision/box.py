@@ -79,8 +79,9 @@ def _cut(X, Y, face: Array) -> tuple[Array, Array, Array, Array]:
     to_face = jnp.stack([u, w, out])
     other = jnp.argmax(jnp.abs(matvec(axes_Y, out)))
     toward = jnp.where(jnp.sum(axes_Y[other] * out) > 0, -1.0, 1.0)
-    centre = matvec(to_face, Y.r + toward * Y.size[other] * axes_Y[other] - X.r) - jnp.array([0.0, 0.0, 1.0]) * (
-        X.size[face]
+    centre = (
+        matvec(to_face, Y.r + toward * Y.size[other] * axes_Y[other] - X.r)
+        - jnp.array([0.0, 0.0, 1.0]) * (X.size[face])
     )
     p, q = (matvec(to_face, axes_Y[(other + k) % 3] * Y.size[(other + k) % 3]) for k in (1, 2))
     quad = centre + _QUAD[:, :1] * p + _QUAD[:, 1:] * q

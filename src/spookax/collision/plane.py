@@ -20,10 +20,12 @@ def _above(A, B, points: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def sphere(A, B):
+    """The lowest point."""
     return _above(A, B, (A.r - A.size[0] * B.R[:, 2])[None])
 
 
 def capsule(A, B):
+    """The lowest points of both ends."""
     ends = A.r + jnp.array([[1.0], [-1.0]]) * A.size[1] * A.R[:, 2]
     return _above(A, B, ends - A.size[0] * B.R[:, 2])
 

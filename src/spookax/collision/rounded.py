@@ -25,11 +25,13 @@ def nearest_on_axis(p: Array, B) -> Array:
 
 
 def sphere_sphere(A, B):
+    """On the line of the centres."""
     found = between(A.r[None], B.r[None], A.size[0], B.size[0], B.R[None, :, 2])
     return *found, jnp.ones(1, dtype=bool)
 
 
 def sphere_capsule(A, B):
+    """On the line from the centre to the axis of the capsule."""
     q = nearest_on_axis(A.r[None], B)
     return *between(A.r[None], q, A.size[0], B.size[0], B.R[None, :, 0]), jnp.ones(1, dtype=bool)
 

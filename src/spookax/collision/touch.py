@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from .._typing import Array, Bool, Float
 from ..math.blocks import take

@@ -78,7 +78,11 @@ def gaps(
 
 
 def rows(
-    system: System, params: Params, r: Float[Array, "bodies 3"], e: Float[Array, "bodies 4"], v: Float[Array, "bodies 6"]
+    system: System,
+    params: Params,
+    r: Float[Array, "bodies 3"],
+    e: Float[Array, "bodies 4"],
+    v: Float[Array, "bodies 6"],
 ) -> Contacts:
     """The contacts at a pose; `v`: the velocity from which the shift of the normal rows is taken."""
     of = system.contacts
@@ -172,4 +176,6 @@ def answer(
     slope = along + jnp.pad(turning[:, None, None] * across, ((0, 0), (1, 0), (1, 0)))
     slope = jnp.where(sticks[:, None, None], jnp.eye(3, dtype=y.dtype), jnp.where(slides[:, None, None], slope, 0.0))
     alive = contacts.live
-    return jnp.where(alive[:, None], lam, 0.0), jnp.where(alive[:, None, None], slope, 0.0) / contacts.sigma[:, None, None]
+    return jnp.where(alive[:, None], lam, 0.0), jnp.where(alive[:, None, None], slope, 0.0) / contacts.sigma[
+        :, None, None
+    ]

@@ -58,7 +58,7 @@ def actuation(
     period: float,
     delay: float,
 ) -> Actuation:
-    """**Raises:** `ValueError` for unknown motors, limits that leave nothing, times that are no multiples of the step."""
+    """**Raises:** `ValueError` for unknown motors, empty limits, times that are no multiples of the step."""
     if not limits:
         raise ValueError(
             "`actions` names no motor: give the motors that an agent drives and their limits, {'drive': 4.0}"

@@ -136,9 +136,7 @@ class Episode(eqx.Module):
         (past, guess, told, cause, stands), _ = jax.lax.scan(one, carry, (begins, commands))
         key, for_noise = jax.random.split(state.key)
         count = state.count + ~state.over
-        moved = EnvState(
-            key, past, guess, told, earlier, state.seen, state.memory, count, state.over, cause, state.own
-        )
+        moved = EnvState(key, past, guess, told, earlier, state.seen, state.memory, count, state.over, cause, state.own)
         after = self._moment(moved, engine)
         sight = Sight(after, past, jnp.asarray(self.sd, h.dtype), for_noise, self._period(engine))
         observation, seen = self.observation.look(sight, state.seen)
@@ -180,7 +178,7 @@ class Environment:
 
     - `scene`: a scene file, or a scene that was read from one.
     - `task`: an `AbstractTask`, such as `Configuration` or `Point`.
-    - `actions`: motor -> its limits [the motor's unit], (low, high) or one number for both sides. In this order they are
+    - `actions`: motor -> its limits [the motor's unit], (low, high) or one number for both. In this order they are
       an agent's actions; motors that are not named are told zero.
     - `observation`: what an agent is told; the scene's sensors with their noise and delay if left out.
     - `control_period`: how long an action is held [s], a multiple of the scene's step; one step if left out.
@@ -190,7 +188,7 @@ class Environment:
     - `randomise`: an `Estimate`, or an `AbstractRandomisation`: every episode draws a mechanism of its own. An estimate
       also gives the standard deviations of the sensors' noise.
 
-    Numbers are 32-bit floats unless `spookax.enable_x64` was called. In 32 bits joints are at least 1e-4 as compliant as
+    Numbers are 32-bit unless `spookax.enable_x64` was called. In 32 bits joints are at least 1e-4 as compliant as
     they are mobile, and stuck joints may creep by 1e-3 rad/s or m/s: less is lost in rounding.
 
     **Raises:** `ValueError` for names that the scene does not have and for times that do not fit; `SceneError`.

@@ -67,7 +67,7 @@ class GymnaxForm:
     def step(
         self, key: Array, state: EnvState, action: Array, params: Episode | None = None
     ) -> tuple[Array, EnvState, Array, Array, dict[str, Array]]:
-        """Observation, state, reward, whether the episode ended, and more about it. The key draws the noise, and the next
+        """Observation, state, reward, whether the episode ended, and more. The key draws the noise, and the next
         start.
         """
         episode = params or self.env.episode

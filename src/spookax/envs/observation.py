@@ -47,7 +47,7 @@ class Sensors(AbstractObservation):
 
     - `sensors`: names; those of the scene if left out.
     - `cos_sin`: encoders of turning joints that are told as cosine and sine.
-    - `differences`: sensors whose change since the last observation, per second, is told besides, as controllers have it
+    - `differences`: sensors whose change since the last observation, per second, is told, too, as controllers have it
       of an encoder; zero at the start.
     - `noise`: factor on the standard deviations of the sensors.
     """

@@ -1,4 +1,4 @@
-"""Mechanisms that differ from episode to episode: by what an identification does not know, or by a share of a number."""
+"""Mechanisms that differ between episodes: by what an identification does not know, or by a share of a number."""
 
 import abc
 import fnmatch
@@ -45,7 +45,7 @@ class AbstractRandomisation(eqx.Module):
 class Posterior(AbstractRandomisation):
     """Draws from the posterior of an estimate: its full covariance, in the transformed coordinates of the search.
 
-    Draws beyond a bound of the study, or of a body that cannot be, are drawn anew: the normal distribution ends there. An
+    Draws beyond a bound of the study, or of a body that cannot be, are drawn anew: the distribution ends there. An
     unknown that the estimate has at a bound lies to one side of it. One that the recordings say nothing about stays as
     it was found, with a warning.
 

@@ -21,13 +21,13 @@ _GIVEN = (Path(__file__).parents[1], Path(__file__).parents[3])  # of a wheel, o
 class _Configuration(Strict):
     type: Literal["configuration"]
     goal: dict[AxisName, Number] = Field(min_length=1)
-    weight: dict[AxisName, NonNegative] = {}
-    rate_weight: dict[AxisName, NonNegative] = {}
+    weight: dict[AxisName, NonNegative] = Field(default_factory=dict)
+    rate_weight: dict[AxisName, NonNegative] = Field(default_factory=dict)
     action_weight: NonNegative = 0.0
-    start: dict[AxisName, NonNegative] = {}
-    start_rate: dict[AxisName, NonNegative] = {}
-    at: dict[AxisName, Number] = {}
-    within: dict[AxisName, Pair] = {}
+    start: dict[AxisName, NonNegative] = Field(default_factory=dict)
+    start_rate: dict[AxisName, NonNegative] = Field(default_factory=dict)
+    at: dict[AxisName, Number] = Field(default_factory=dict)
+    within: dict[AxisName, Pair] = Field(default_factory=dict)
     tolerance: Positive = 0.17453292519943295
 
     def made(self) -> AbstractTask:
@@ -40,11 +40,11 @@ class _Point(Strict):
     at: Vector
     target: Vector
     box: tuple[NonNegative, NonNegative, NonNegative] = (0.0, 0.0, 0.0)
-    circle: dict[Literal["x", "y", "z"], Positive] = {}
+    circle: dict[Literal["x", "y", "z"], Positive] = Field(default_factory=dict)
     turn: Positive = 1.0
     scale: Positive = 0.1
     action_weight: NonNegative = 0.0
-    start: dict[AxisName, NonNegative] = {}
+    start: dict[AxisName, NonNegative] = Field(default_factory=dict)
     tolerance: Positive = 0.02
 
     def made(self) -> AbstractTask:
@@ -54,8 +54,8 @@ class _Point(Strict):
 class _Sensors(Strict):
     type: Literal["sensors"]
     sensors: list[Name] | None = None
-    cos_sin: list[Name] = []
-    differences: list[Name] = []
+    cos_sin: list[Name] = Field(default_factory=list)
+    differences: list[Name] = Field(default_factory=list)
     noise: NonNegative = 1.0
 
     def made(self) -> AbstractObservation:
@@ -68,7 +68,7 @@ class _Coordinates(Strict):
     type: Literal["coordinates"]
     positions: list[AxisName] | None = None
     rates: list[AxisName] | None = None
-    cos_sin: list[AxisName] = []
+    cos_sin: list[AxisName] = Field(default_factory=list)
 
     def made(self) -> AbstractObservation:
         chosen = (None if names is None else tuple(names) for names in (self.positions, self.rates))
@@ -85,14 +85,14 @@ class TaskFile(Strict):
     observation: Annotated[_Sensors | _Coordinates, Field(discriminator="type")] = _Sensors(type="sensors")
     control_period: Positive | None = None
     time_limit: Positive = 10.0
-    action_rates: dict[Name, Positive] = {}
+    action_rates: dict[Name, Positive] = Field(default_factory=dict)
     action_delay: NonNegative = 0.0
 
 
 def make(name: str | os.PathLike[str], **changes: Any) -> Environment:
     """The environment of a task file, or of a task that ships (`task_names`).
 
-    **Arguments:** `changes`: arguments of `Environment` that take the place of those of the file, `scene` and `task` among
+    **Arguments:** `changes`: arguments of `Environment` that replace those of the file, `scene` and `task` among
     them.
 
     **Raises:** `FileError` for whatever is wrong with the file, with line and cure; as `Environment` does.

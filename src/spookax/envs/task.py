@@ -62,10 +62,10 @@ class Configuration(AbstractTask):
     **Arguments:**
 
     - `goal`: coordinate -> position [rad or m].
-    - `weight`, `rate_weight`: coordinate -> weight; 1 for those of the goal and zero if left out. [1 or 1/m^2; s^2/rad^2
+    - `weight`, `rate_weight`: coordinate -> weight; 1 for those of the goal, else zero. [1 or 1/m^2; s^2/rad^2
       or s^2/m^2]
     - `action_weight`: one for all actions, or one each. [1 / unit^2]
-    - `start`: coordinate -> largest distance from the scene's `initial`, drawn evenly [rad or m]; `start_rate`: of rates.
+    - `start`: coordinate -> largest distance from the scene's `initial`, drawn evenly [rad or m]; `start_rate`: rates.
     - `at`: coordinate -> where it starts instead [rad or m].
     - `within`: coordinate -> lowest and highest position. [rad or m]
     - `tolerance`: what counts as success. [rad or m]
@@ -167,7 +167,7 @@ class Point(AbstractTask):
 
     - `body`, `at`: the point, in the axes of the body's frame [m].
     - `target`: middle of the box, or of the circle [m]; `box`: half of its edges [m].
-    - `circle`: radii of an ellipse along two world axes, a mapping of two axes `x`, `y`, `z` -> radius [m]; `turn`: time
+    - `circle`: radii of an ellipse along two world axes, a mapping of two of `x`, `y`, `z` -> radius [m]; `turn`: time
       of one round [s].
     - `scale`: distance at which the reward has fallen to 1/e; `tolerance`: what counts as success. [m]
     - `start`: coordinate -> largest distance from the scene's `initial`, drawn evenly [rad or m].
@@ -234,7 +234,9 @@ class Point(AbstractTask):
 
     def tells(self, after: Moment) -> dict[str, Scalar]:
         where, off = self._target(after), after.point(self.body, jnp.asarray(self.at)) - self._target(after)
-        return {f"target.{x}": where[i] for i, x in enumerate("xyz")} | {f"off.{x}": off[i] for i, x in enumerate("xyz")}
+        return {f"target.{x}": where[i] for i, x in enumerate("xyz")} | {
+            f"off.{x}": off[i] for i, x in enumerate("xyz")
+        }
 
     def _target(self, moment: Moment) -> Float[Array, " 3"]:
         angle = 2 * jnp.pi * moment.time / self.turn

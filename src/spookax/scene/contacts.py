@@ -81,9 +81,7 @@ class BoxSurface(_Surface):
     size: tuple[Positive, Positive, Positive] = Field(description="Full lengths along x, y and z [m]")
 
 
-Surface = Annotated[
-    Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface, Field(discriminator="type")
-]
+Surface = Annotated[Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface, Field(discriminator="type")]
 
 
 class Contacts(Strict):
@@ -163,10 +161,10 @@ def contact_rules(contacts: Any, bodies: Iterable[str] | None, joints: Any) -> I
     for index, pair in enumerate(pairs if isinstance(pairs, list | tuple) else ()):
         if isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair):
             yield from _pair_rules(("pairs", index), pair, surfaces)
-    if pairs is None and bodies is not None and len(surfaces) == len(contacts["surfaces"]):
-        if all("type" in s for s in surfaces.values()) and not pairs_of({"surfaces": surfaces}, joined_bodies(joints)):
-            cure = "Add a surface of another body or of the world, such as `floor: {type: plane}`."
-            yield Finding(("surfaces",), None, "no two of them can touch", cure)
+    whole = len(surfaces) == len(contacts["surfaces"]) and all("type" in s for s in surfaces.values())
+    if pairs is None and bodies is not None and whole and not pairs_of({"surfaces": surfaces}, joined_bodies(joints)):
+        cure = "Add a surface of another body or of the world, such as `floor: {type: plane}`."
+        yield Finding(("surfaces",), None, "no two of them can touch", cure)
 
 
 def _pair_rules(loc: tuple[str | int, ...], pair: Any, surfaces: Mapping[str, Any]) -> Iterator[Finding]:

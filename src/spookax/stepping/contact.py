@@ -171,6 +171,8 @@ def newton(system: System, rows: Rows) -> Found:
     return Found(v, lam, x, free, result, k)
 
 
-def _speed(v: Float[Array, "bodies 6"], D: Float[Array, "bodies 6 6"], mass: Float[Array, " bodies"]) -> Float[Array, ""]:
+def _speed(
+    v: Float[Array, "bodies 6"], D: Float[Array, "bodies 6 6"], mass: Float[Array, " bodies"]
+) -> Float[Array, ""]:
     """The largest velocity of a body, turning counted as its energy does. [m/s]"""
     return jnp.sqrt(jnp.max(jnp.abs(jnp.sum(v * matvec(D, v), axis=-1)) / mass))

@@ -72,9 +72,7 @@ def rebound(
             toward = contacts.rates(system, touch, v)[:, 0]
             struck = contacts.from_velocity(system, touch, v)
             c = jnp.where(last, 0.0, touch.restitution * toward)
-            struck = eqx.tree_at(
-                lambda x: (x.c, x.sigma, x.live), struck, (c, _STIFFER * touch.sigma, now)
-            )
+            struck = eqx.tree_at(lambda x: (x.c, x.sigma, x.live), struck, (c, _STIFFER * touch.sigma, now))
             free = eqx.tree_at(lambda r: r.contacts, loose, struck)
             bare = eqx.tree_at(lambda r: r.contacts, loose, None)
             p = -saddle.balance(system, bare, v, jnp.zeros_like(still.a), jnp.zeros_like(still.box.force))

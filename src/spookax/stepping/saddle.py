@@ -26,9 +26,7 @@ class Touching(NamedTuple):
     slope: Float[Array, "points 3 3"]
 
 
-def blocks(
-    system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None
-) -> Store:
+def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None) -> Store:
     """Blocks of the step matrix by (row node, column node).
 
     `pressed`: of every axis, friction impulse per impulse in the rows of its joint, for the bearings at their level.

@@ -5,7 +5,6 @@ What a study file is for a scene, arguments are here: a model, stamps, readings,
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ from .._typing import AnyArray, Array, Float
 from ..estimation import Filter, Problem, Settings, Stage, fit
 from ..estimation.linearise import Path, before, untold
 from ..estimation.problem import Fit, Iterate
-from ..estimation.recording import Plan, first_state, follow, gains_of, linearised
+from ..estimation.recording import Plan, follow, gains_of, linearised
 from ..estimation.uncertainty import state_uncertainty
 from ..models import Equations
 from ..models.parameters import values_and_sd
@@ -155,7 +154,7 @@ def identify_equations(
     for k in range(1 + restarts):
         z = z0 if not k else np.clip(z0 + _SPREAD * rng.uniform(-1, 1, z0.shape), lower, upper)
         path, scale = first_path(model, z, noise, samples, x0, x0_sd)
-        falling = [process * s for s in (*_SCALES[_SCALES <= scale][::-1], _LAST, 1.0)]
+        falling = [process * s for s in (*_SCALES[scale >= _SCALES][::-1], _LAST, 1.0)]
         stages = [Stage(model, Noise(np.asarray(s), sd)) for s in falling]
         held = dataclasses.replace(settings, process=False, silent=True)
         led = fit(problem, stages, Iterate(z, (nothing,), (path,)), held).iterate

@@ -58,7 +58,7 @@ class ProcessNoise(Strict):
 
     kind: Literal["joints", "bodies"] | None = Field(
         default=None,
-        description="On the joints' free directions, or on every body; when left out, on the joints, unless joints leave "
+        description="On the joints' free directions, or on every body; when left out, on the joints, unless they leave "
         "a body free",
     )
     density: Positive | dict[str, Positive] = Field(

@@ -17,7 +17,7 @@ from ..system import System
 class Gaussian:
     """A normal distribution of transformed unknowns z, and the map from them to the numbers of a scene.
 
-    `reach` is not zero for unknowns at a bound, with the sign of the way that they may go; of these `covariance` has the
+    `reach` is not zero for unknowns at a bound, with the sign of the way they may go; of these `covariance` has the
     mean square distance from there on its diagonal. Infinite entries: the recordings say nothing of that unknown.
     """
 

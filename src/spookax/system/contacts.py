@@ -70,7 +70,10 @@ class Contacts:
     def sides(self) -> tuple[tuple[int, int], ...]:
         """(place, body) of every Jacobian: first those of the first surfaces, then those of the second."""
         return tuple(
-            (point, ends[side]) for side in (0, 1) for point, ends in enumerate(self.bodies_of_points) if ends[side] >= 0
+            (point, ends[side])
+            for side in (0, 1)
+            for point, ends in enumerate(self.bodies_of_points)
+            if ends[side] >= 0
         )
 
     @functools.cached_property
@@ -98,11 +101,14 @@ class Contacts:
         return {(min(ends), max(ends)) for ends in self.bodies_of_points if min(ends) >= 0}
 
 
+NO_CONTACTS = Contacts()
+
+
 def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]) -> Contacts:
     """The static half of a scene's contacts. `number`: of bodies and the world; `unknown`: paths, as for `build`."""
     found = scene.contacts
     if found is None:
-        return Contacts()
+        return NO_CONTACTS
     materials = tuple(found.materials)
     surfaces = tuple(
         Surface(name, s.type, number[s.body], materials.index(s.material)) for name, s in found.surfaces.items()

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..math.block_sparse import Pattern, symbolic
 from ..scene.kinds import JointKind
-from .contacts import Contacts
+from .contacts import NO_CONTACTS, Contacts
 from .cycles import on_cycles
 
 WORLD = -1
@@ -168,7 +168,7 @@ class System:
     pattern: Pattern
     networks: tuple[Network, ...] = ()
     elements: tuple[Element, ...] = ()
-    contacts: Contacts = Contacts()
+    contacts: Contacts = NO_CONTACTS
     history: int = 0  # commands of earlier steps that a state keeps, for motors with a delay
 
     @property
@@ -414,8 +414,8 @@ def saddle_pattern(
     tree: tuple[int, ...],
     touching: set[tuple[int, int]],
 ) -> Pattern:
-    """Block pattern of the step: nodes are bodies (6), then joints, couplings, user rows (one size for all). Bodies that
-    may touch each other meet directly.
+    """Block pattern of the step: nodes are bodies (6), then joints, couplings, user rows (one size for all). Bodies
+    that may touch each other meet directly.
 
     The pivot of a constraint node needs a body that it acts on eliminated. A few bodies are eliminated from leaves to
     root: a tree joint directly after the body that it connects outward, loop-closing joints and other rows last, when

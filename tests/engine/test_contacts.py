@@ -1,0 +1,191 @@
+"""Contacts: friction on slopes, rolling, stacks, impacts, derivatives, and what is refused."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from spookax import load
+from spookax.constraints import prepare
+from spookax.scene import Scene, SceneError
+from spookax.stepping import inverse_dynamics, rollout, state_from_joints, step
+from spookax.system import build
+
+BOX = {"mass": 1.0, "inertia": {"xx": 0.0067, "yy": 0.0067, "zz": 0.0067}}
+BALL = {"mass": 1.0, "inertia": {"xx": 0.004, "yy": 0.004, "zz": 0.004}}
+FLOOR = {"type": "plane"}
+MU = 0.5
+
+
+def scene(bodies, surfaces, material=None, gravity=(0.0, 0.0, -9.81), step=0.005, **contacts):
+    materials = {"default": {"friction": MU, **(material or {})}}
+    contacts = {"surfaces": surfaces, "materials": materials, **contacts}
+    return Scene(spookax=1, step=step, gravity=gravity, bodies=bodies, contacts=contacts)
+
+
+def box(body, size=0.2):
+    return {"type": "box", "body": body, "size": [size] * 3}
+
+
+def ball(body):
+    return {"type": "sphere", "body": body, "radius": 0.1}
+
+
+ON_FLOOR = scene({"b": BOX}, {"floor": FLOOR, "b": box("b")})
+ROLLING = scene({"b": BALL}, {"floor": FLOOR, "b": ball("b")}, step=0.002)
+
+
+def run(of, bodies, steps):
+    system, params = build(of)
+    found = rollout(system, params, state_from_joints(system, params, bodies=bodies), jnp.zeros((steps, 0)))
+    return jax.tree.map(np.asarray, found)
+
+
+@pytest.mark.parametrize("part", [0.99, 1.01, 1.3])
+def test_a_box_on_a_slope_sticks_and_slides_as_coulomb_says(part):
+    """Down a slope that is turned against the axes of the world; from below tan = mu on it creeps."""
+    angle, turned = np.arctan(MU * part), 0.3
+    down = np.array([np.cos(turned), np.sin(turned)])
+    gravity = 9.81 * np.array([*(np.sin(angle) * down), -np.cos(angle)])
+    found = run(scene({"b": BOX}, {"floor": FLOOR, "b": box("b")}, gravity=tuple(gravity)), AT_REST, 200)
+    acceleration = 9.81 * (np.sin(angle) - MU * np.cos(angle))
+    if part < 1:
+        assert np.linalg.norm(found.v[-1, 0]) < 1e-4
+    else:
+        np.testing.assert_allclose(found.v[-1, 0, :2], acceleration * down, rtol=5e-3)
+    assert abs(found.r[-1, 0, 2] - 0.1) < 1e-4
+
+
+AT_REST = {"b": {"position": [0.0, 0.0, 0.1]}}
+
+
+def test_a_ball_slips_until_it_rolls():
+    """It rolls after 2 v / (7 mu g), at 5/7 of its speed, and the contact carries its weight."""
+    found = run(ROLLING, {"b": {"position": [0.0, 0.0, 0.1], "velocity": [2.0, 0.0, 0.0]}}, 150)
+    slip = found.v[:, 0, 0] - 0.1 * found.w[:, 0, 1]
+    rolls = found.time[np.argmax(np.abs(slip) < 1e-3)]
+    assert abs(rolls - 2 * 2.0 / (7 * MU * 9.81)) <= 2 * 0.002
+    np.testing.assert_allclose(found.v[-1, 0, 0], 5 / 7 * 2.0, rtol=1e-6)
+    np.testing.assert_allclose(found.contact_forces[-1, 0], [0.0, 0.0, 9.81], atol=1e-3)
+
+
+def test_a_stack_stands():
+    names = ("lower", "middle", "upper")
+    of = scene(dict.fromkeys(names, BOX), {"floor": FLOOR, **{n: box(n) for n in names}})
+    start = {
+        n: {"position": [0.01 * i, 0.0, 0.1 + 0.2 * i], "rotation": [0.0, 0.0, 0.2 * i]} for i, n in enumerate(names)
+    }
+    found = run(of, start, 300)
+    moved = found.r[-1] - found.r[0]
+    assert np.max(np.abs(moved)) < 1e-3
+    # the floor carries all three
+    np.testing.assert_allclose(np.sum(found.contact_forces[-1, :24], axis=0), [0, 0, 3 * 9.81], atol=1e-3)
+
+
+def test_a_ball_bounces_as_high_as_its_restitution_says():
+    of = scene({"b": BALL}, {"floor": FLOOR, "b": ball("b")}, {"restitution": 0.8}, step=0.002)
+    found = run(of, {"b": {"position": [0.0, 0.0, 1.1]}}, 900)
+    z = found.r[:, 0, 2] - 0.1
+    tops = z[1:-1][(z[1:-1] > z[:-2]) & (z[1:-1] >= z[2:])]
+    np.testing.assert_allclose(tops[:2], [0.64, 0.64**2], rtol=1e-2)
+
+
+def test_a_shock_runs_through_a_row_of_balls():
+    names = "abcde"
+    of = scene(
+        dict.fromkeys(names, BALL),
+        {n: ball(n) for n in names},
+        {"friction": 0.0, "restitution": 1.0},
+        gravity=(0.0, 0.0, 0.0),
+        pairs=[*itertools.pairwise(names)],
+    )
+    start = {n: {"position": [0.2 * i, 0.0, 0.0]} for i, n in enumerate(names)}
+    start["a"] = {"position": [-0.012, 0.0, 0.0], "velocity": [1.0, 0.0, 0.0]}
+    found = run(of, start, 20)
+    np.testing.assert_allclose(found.v[-1, :, 0], [0, 0, 0, 0, 1], atol=2e-3)
+
+
+def test_two_bodies_that_collide_keep_their_momentum():
+    of = scene({"a": BOX, "b": BALL}, {"a": box("a"), "b": ball("b")}, gravity=(0.0, 0.0, 0.0))
+    start = {"b": {"position": [0.03, 0.05, 0.25], "velocity": [0.1, 0.0, -1.0], "angular_velocity": [3.0, 0.0, 0.0]}}
+    found = run(of, start, 60)
+    momentum = np.sum(found.v, axis=1)
+    assert np.ptp(found.v[:, 0, 2]) > 0.1  # they did
+    np.testing.assert_allclose(momentum, np.broadcast_to(momentum[0], momentum.shape), atol=1e-9)
+
+
+MOTIONS = {
+    "sliding": (ON_FLOOR, {"position": [0.0, 0.0, 0.0999], "velocity": [1.0, 0.3, 0.0]}),
+    "rolling": (
+        ROLLING,
+        {"position": [0, 0, 0.0999], "velocity": [1.0, 0.3, 0], "angular_velocity": [-3.0, 10.0, 0.2]},
+    ),
+    "landing": (ON_FLOOR, {"position": [0, 0, 0.139], "rotation": [0.805, 0.1, 0], "velocity": [1.0, 0.3, -1.0]}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOTIONS)
+def test_derivatives_are_those_of_differences(name):
+    """Pose, velocity, friction and mass, forward and in reverse, over three steps."""
+    of, start = MOTIONS[name]
+    system, params = build(of)
+    state = state_from_joints(system, params, bodies={"b": start})
+
+    @jax.jit
+    def after(x):
+        turned = eqx.tree_at(lambda s: (s.r, s.v, s.w), state, (state.r + x[:3], state.v + x[3:6], state.w + x[6:9]))
+        p = eqx.tree_at(lambda p: (p.material_friction, p.mass), params, (MU + x[9:10], 1.0 + x[10:11]))
+        prepared = prepare(system, p)
+        for _ in range(3):
+            turned, _ = step(system, prepared, turned, jnp.zeros(0))
+        return jnp.concatenate([turned.r[0], turned.v[0], turned.w[0]])
+
+    zero = jnp.zeros(11)
+    forward, reverse = jax.jit(jax.jacfwd(after))(zero), jax.jit(jax.jacrev(after))(zero)
+    eps = 1e-6
+    sides = [after(zero.at[i].set(eps)) - after(zero.at[i].set(-eps)) for i in range(11)]
+    differences = np.stack(sides, axis=1) / (2 * eps)
+    scale = np.maximum(1.0, np.max(np.abs(differences), axis=0))
+    assert np.max(np.abs(forward - differences) / scale) < 1e-6
+    np.testing.assert_allclose(reverse, forward, atol=1e-8)
+
+
+def test_inverse_dynamics_of_a_step_is_zero():
+    system, params = build(ON_FLOOR)
+    prepared = prepare(system, params)
+    state = state_from_joints(system, params, bodies={"b": MOTIONS["sliding"][1]})
+    after, _ = jax.jit(lambda s: step(system, prepared, s, jnp.zeros(0)))(state)
+    v = jnp.concatenate([after.v, after.w], axis=-1)
+    assert np.max(np.abs(inverse_dynamics(system, prepared, state, v, jnp.zeros(0)))) < 1e-9
+
+
+@pytest.mark.parametrize("change", ["body: cubes", "material: ice", "size: [0.2, 0.2, -0.2]"])
+def test_what_does_not_exist_is_named(change, tmp_path):
+    key = change.partition(":")[0]
+    line = {"body": "body: cube", "material": "material: default", "size": "size: [0.2, 0.2, 0.2]"}
+    surface = ", ".join({**line, key: change}.values())
+    path = tmp_path / "scene.yaml"
+    path.write_text(TEXT.replace("SURFACE", surface))
+    with pytest.raises(SceneError, match=f"contacts.surfaces.cube.{key}"):
+        load(path)
+
+
+def test_bodies_that_start_inside_each_other_are_named(tmp_path):
+    path = tmp_path / "scene.yaml"
+    path.write_text(TEXT.replace("SURFACE", "body: cube, size: [0.2, 0.2, 0.2]"))
+    with pytest.raises(SceneError, match=r"contacts.surfaces.cube: starts 0.1 m inside `floor`"):
+        load(path)
+
+
+TEXT = """spookax: 1
+bodies:
+  cube: {mass: 1, inertia: [0.0067, 0.0067, 0.0067]}
+contacts:
+  surfaces:
+    floor: {type: plane}
+    cube: {type: box, SURFACE}
+"""
