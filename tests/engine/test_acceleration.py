@@ -61,7 +61,7 @@ def test_the_step_comes_to_the_equations_with_second_order():
 
 
 def test_dry_friction_and_noise_on_bodies_have_no_drift():
-    with pytest.raises(ModelError, match="dry friction.*viscous"):
+    with pytest.raises(ModelError, match=r"dry friction.*viscous"):
         motion("scenes/pendulum.yaml")
     with pytest.raises(ModelError, match="kind: joints"):
         motion(PENDULUM, "bodies")
