@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .models import Free as Free
     from .models import JointMotion as JointMotion
     from .protocol import ModelError as ModelError
+    from .protocol import Noise as Noise
     from .report import write_report as write_report
     from .scene import FileError as FileError
     from .scene import Scene as Scene
@@ -58,7 +59,7 @@ _HOMES = {
     ".estimation.continuous": ("KalmanBucy",),
     ".loading": ("enable_inline_calls", "enable_x64", "load"),
     ".models": ("Equations", "Free", "JointMotion"),
-    ".protocol": ("ModelError",),
+    ".protocol": ("ModelError", "Noise"),
     ".report": ("write_report",),
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
     ".stepping": ("Simulator", "Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),

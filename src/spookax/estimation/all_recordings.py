@@ -184,7 +184,8 @@ class AllRecordings:
             def noise_change() -> float:
                 if not steady:
                     return 0.0
-                return float(np.sum(np.asarray(path.w) ** 2)) / 2 - noise_cost(stage.model, now, path, z)
+                with np.errstate(over="ignore"):  # of a trial that diverged
+                    return float(np.sum(np.asarray(path.w) ** 2)) / 2 - noise_cost(stage.model, now, path, z)
 
             part, (here, change) = self._swept(stage, z, path, lin, cost, noise_change)
             return z[dz.shape[0] :], path, part, here, change

@@ -1,4 +1,4 @@
-"""A scene in continuous time: positions and rates of its joints, and the drift that its rows leave as h vanishes."""
+"""A scene in continuous time: positions and rates of its joints, and their drift, the limit of the step."""
 
 import equinox as eqx
 import jax

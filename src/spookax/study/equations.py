@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiled import compiled
+from .._compiled import compiled, on_device
 from .._results import ESTIMATE_RESULTS
 from .._typing import AnyArray, Array, Float
 from ..estimation import Filter, Problem, Settings, Stage, fit
@@ -53,7 +53,7 @@ class Grid:
         read, seen = np.zeros((2, steps, 1, y.shape[1]))
         read[self.of_stamp, 0], seen[self.of_stamp, 0] = np.nan_to_num(y), np.isfinite(y)
         inputs = np.column_stack([np.asarray(u, dtype=float)[held], self.lengths])
-        return Samples(inputs, read, np.zeros((steps, 1)), seen)
+        return Samples(*map(on_device, (inputs, read, np.zeros((steps, 1)), seen)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,7 @@ def identify_equations(
     samples = grid.samples(y, u, sd)
     x0 = np.zeros(model.tangent_size) if x0 is None else np.asarray(x0, dtype=float)
     x0_sd = np.broadcast_to(np.asarray(x0_sd, dtype=float), x0.shape)
-    z0, noise = model.unknown.start(), Noise(np.asarray(process), sd)
+    z0, noise = model.unknown.start(), Noise(on_device(process), on_device(sd))
     lower, upper = model.unknown.bounds()
     weight, nothing = model.unknown.prior_weight(), np.zeros(0)
     problem = Problem((samples,), z0, z0.copy(), weight, lower, upper, nothing, float(np.max(x0_sd)))
@@ -154,8 +154,8 @@ def identify_equations(
     for k in range(1 + restarts):
         z = z0 if not k else np.clip(z0 + _SPREAD * rng.uniform(-1, 1, z0.shape), lower, upper)
         path, scale = first_path(model, z, noise, samples, x0, x0_sd)
-        falling = [process * s for s in (*_SCALES[scale >= _SCALES][::-1], _LAST, 1.0)]
-        stages = [Stage(model, Noise(np.asarray(s), sd)) for s in falling]
+        falling = [process * s for s in (*reversed(_SCALES[scale >= _SCALES]), _LAST, 1.0)]
+        stages = [Stage(model, Noise(on_device(s), on_device(sd))) for s in falling]
         held = dataclasses.replace(settings, process=False, silent=True)
         led = fit(problem, stages, Iterate(z, (nothing,), (path,)), held).iterate
         ends.append(fit(problem, stages[-1:], led, settings))

@@ -68,7 +68,7 @@ class KalmanBucy(eqx.Module):
     **Arguments:**
 
     - `model`, `z`: a model with a drift, its parameters. `noise`: scale of its process noise; standard deviations of
-      samples, or for `follow` roots of the spectral densities of the signals [unit of the reading root of a second].
+      samples, or for `follow` the roots of the spectral densities of the signals [unit of a reading root of a second].
     - `rtol`, `atol`: tolerances of the integration.
 
     Parameters are estimated as further states, whose rate is zero.

@@ -23,9 +23,9 @@ class Schedule:
     """How long and how fast to train.
 
     `steps`: iterations at most; `batch`: samples in each; `rate`, `last_rate`: of Adam, at the start and the end
-    (cosine); `quicker`: factor on the rate of the unknowns; `data_first`: iterations where only the readings count, the
-    unknowns held; `piece`: iterations between two reports; `patience`: pieces without a better loss of any run
-    after which it ends.
+    (cosine); `quicker`: factor on the rate of the unknowns; `data_first`: iterations in which only the readings count
+    and the unknowns are held; `piece`: iterations between two reports; `patience`: pieces without a better loss of any
+    run after which it ends.
     """
 
     steps: int = 6000
