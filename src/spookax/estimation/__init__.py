@@ -12,8 +12,6 @@ from .likelihood import MostLikely as MostLikely
 from .likelihood import most_likely as most_likely
 from .linearise import Linearised as Linearised
 from .linearise import linearise as linearise
-from .merging import Modes as Modes
-from .merging import merge as merge
 from .problem import Fit as Fit
 from .problem import Problem as Problem
 from .problem import Settings as Settings
@@ -44,9 +42,11 @@ from .sweeps import adjoint_smoother as adjoint_smoother
 from .sweeps import covariance_filter as covariance_filter
 from .switching import IMM as IMM
 from .switching import AbstractSwitching as AbstractSwitching
+from .switching import Modes as Modes
+from .switching import SmoothedModes as SmoothedModes
 from .switching import Switching as Switching
 from .switching import Told as Told
-from .switching_smoother import SmoothedModes as SmoothedModes
+from .switching import merge as merge
 from .tuning import Tuned as Tuned
 from .tuning import tune as tune
 from .uncertainty import Uncertainty as Uncertainty

@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .._typing import Array, Float, Scalar
-from ..math import small
-from ..math.sqrt_gaussian import gain_of, lower, spanning
-from ..protocol import AbstractModel
+from ..._typing import Array, Float, Scalar
+from ...math import small
+from ...math.sqrt_gaussian import gain_of, lower, spanning
+from ...protocol import AbstractModel
+from ..rules import Belief
 from .merging import Modes, at, heaviest, merge, transported
-from .rules import Belief
 
 
 class Motion(NamedTuple):
