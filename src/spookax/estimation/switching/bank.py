@@ -17,6 +17,7 @@ from ..recursive import Filter, Innovation, standard_deviations
 from ..rules import Belief, Context, Reading
 from .estimator import AbstractSwitching, Told, stacked
 from .merging import Modes, at, heaviest, merge
+from .mixtures import in_a_row
 
 
 class AbstractBank(AbstractSwitching):
@@ -77,7 +78,7 @@ class AbstractBank(AbstractSwitching):
             x1 = here.moved(belief.x, belief.mean, belief.hint)[0] if f.model.reads_pair else x
             return jax.vmap(lambda s: f.model.observe(x, x1, here.p, s))(s)
 
-        y, weight = _in_a_row(modes, self.over(one, modes.beliefs)), jnp.exp(modes.log_weight.reshape(-1))
+        y, weight = in_a_row(modes, self.over(one, modes.beliefs)), jnp.exp(modes.log_weight.reshape(-1))
         best = heaviest(y, weight)
         apart = jax.vmap(jax.vmap(self.model.difference), in_axes=(0, None))(y, best)
         return best + jnp.einsum("j,jmc->mc", weight, apart)
@@ -101,7 +102,7 @@ class AbstractBank(AbstractSwitching):
         beliefs, seen, (spread, sd) = self.seen(modes, u, reading, noise)
         joint = modes.log_weight + seen.log_likelihood
         total = jax.nn.logsumexp(joint)
-        residual, spread, sd = _in_a_row(modes, (seen.residual, spread, sd))
+        residual, spread, sd = in_a_row(modes, (seen.residual, spread, sd))
         weight, size = jnp.exp(modes.log_weight.reshape(-1)), seen.size.reshape(-1)[0]
         innovation = _together(weight, residual, size, spread, sd / sd[0], total, self.gate)
         after = type(modes)(beliefs, joint - total)
@@ -111,7 +112,7 @@ class AbstractBank(AbstractSwitching):
 
     def _told(self, modes: Any, u: Array, reading: Reading, innovation: Innovation) -> Told:
         model, n = self.model, self.model.tangent_size
-        beliefs, weight = _in_a_row(modes, modes.beliefs), jnp.exp(modes.log_weight.reshape(-1))
+        beliefs, weight = in_a_row(modes, modes.beliefs), jnp.exp(modes.log_weight.reshape(-1))
         # as a batch of one, in array code: XLA loses a LAPACK call in a scan that goes on without its result
         one = jax.tree.map(lambda a: a[None], (weight, beliefs))
         all_in = at(jax.vmap(lambda w, b: merge(model, w, b))(*one), 0)
@@ -153,12 +154,6 @@ def checked(filters: Sequence[Filter], transition: AnyArray) -> tuple[Any, np.nd
         raise ValueError(f"the models of a bank must share their state: (tangent size, reads_pair) are {kinds}")
     forms = {jax.tree.structure(f) for f in filters}
     return (stacked(filters) if len(forms) == 1 else tuple(filters)), Pi
-
-
-def _in_a_row(modes: Any, tree: Any) -> Any:
-    """Arrays by mode (and component) along one axis."""
-    axes = modes.log_weight.ndim
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[axes:]), tree) if axes > 1 else tree
 
 
 def _together(

@@ -20,8 +20,7 @@ from ..._typing import AnyArray, Array, Float, Int
 from ...protocol import AbstractModel, Noise, Samples
 from ..recursive import Innovation, placed, reading_of
 from ..rules import Reading
-from .merging import Modes
-from .smoother import Moved, SmoothedModes, Trail
+from .smoother import SmoothedModes
 
 
 class Told(NamedTuple):
@@ -50,11 +49,18 @@ class Told(NamedTuple):
         return jnp.where(jnp.max(self.probability, axis=-1) > threshold, best, -1)
 
 
+class Trail(NamedTuple):
+    """What the filter leaves of a step for the smoother."""
+
+    filtered: Any  # the beliefs
+    moved: Any  # how they moved
+
+
 class Switching(NamedTuple):
     """A recording filtered; leading axis of all but `last`: steps."""
 
     told: Told
-    last: Modes  # predicted after the last step: to go on from
+    last: Any  # the beliefs (`Modes`, `Mixtures`), predicted after the last step: to go on from
     trail: Trail | None  # for `smooth`
 
 
@@ -73,26 +79,26 @@ class AbstractSwitching(eqx.Module):
         """That of the first mode: the manifold, and where in a step it is read, are the same for all."""
 
     @abc.abstractmethod
-    def updated(self, modes: Modes, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Modes, Told]:
+    def updated(self, modes: Any, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Any, Told]:
         """`update` of prepared readings."""
 
     @abc.abstractmethod
-    def predicted(self, modes: Modes, u: Array, noise: Noise | None = None) -> tuple[Modes, Moved]:
+    def predicted(self, modes: Any, u: Array, noise: Noise | None = None) -> tuple[Any, Any]:
         """`predict`, and how every mode moved."""
 
     @abc.abstractmethod
-    def smoothed(self, trail: Trail, last: Modes) -> SmoothedModes:
+    def smoothed(self, trail: Trail, last: Any) -> SmoothedModes:
         """`smooth` of what `run` left."""
 
     def update(
         self,
-        modes: Modes,
+        modes: Any,
         u: AnyArray,
         y: AnyArray,
         seen: AnyArray | None = None,
         s: AnyArray | None = None,
         noise: Noise | None = None,
-    ) -> tuple[Modes, Told]:
+    ) -> tuple[Any, Told]:
         """The beliefs given the readings of a step, as `Filter.update` takes them; one compiled call.
 
         `noise`: noise levels of this step, when they change; a leading axis of modes in each of its arrays.
@@ -100,13 +106,13 @@ class AbstractSwitching(eqx.Module):
         reading = reading_of(self.model, y, seen, s, modes.log_probability.dtype)
         return _update(self, modes, jnp.asarray(u), reading, noise)
 
-    def predict(self, modes: Modes, u: AnyArray, noise: Noise | None = None) -> Modes:
+    def predict(self, modes: Any, u: AnyArray, noise: Noise | None = None) -> Any:
         """The beliefs at the end of the step; one compiled call."""
         return _predict(self, modes, jnp.asarray(u), noise)
 
     def run(
         self,
-        modes: Modes,
+        modes: Any,
         samples: Samples,
         noise: Noise | None = None,
         trail: bool = False,
@@ -123,15 +129,14 @@ class AbstractSwitching(eqx.Module):
         """
         return _run(self, modes, placed(self.model, samples), noise, trail, many)
 
-    def scanned(self, modes: Modes, samples: Samples, noise: Noise | None = None, trail: bool = False) -> Switching:
+    def scanned(self, modes: Any, samples: Samples, noise: Noise | None = None, trail: bool = False) -> Switching:
         """`run` as it is, to be differentiated, batched or compiled with something else."""
 
-        def body(modes: Modes, step):
+        def body(modes: Any, step):
             u, reading, level = step
             filtered, told = self.updated(modes, u, reading, level)
             after, moved = self.predicted(filtered, u, level)
-            left = Trail(filtered, *moved) if trail else None
-            return after, (told, left)
+            return after, (told, Trail(filtered, moved) if trail else None)
 
         reading = Reading(samples.y, samples.s, samples.seen)
         last, (told, left) = jax.lax.scan(body, modes, (samples.u, reading, noise))
@@ -145,20 +150,18 @@ class AbstractSwitching(eqx.Module):
 
 
 @compiled
-def _update(f: AbstractSwitching, modes: Modes, u: Array, reading: Reading, noise: Noise | None) -> tuple[Modes, Told]:
+def _update(f: AbstractSwitching, modes: Any, u: Array, reading: Reading, noise: Noise | None) -> tuple[Any, Told]:
     return f.updated(modes, u, reading, noise)
 
 
 @compiled
-def _predict(f: AbstractSwitching, modes: Modes, u: Array, noise: Noise | None) -> Modes:
+def _predict(f: AbstractSwitching, modes: Any, u: Array, noise: Noise | None) -> Any:
     return f.predicted(modes, u, noise)[0]
 
 
 @compiled
-def _run(
-    f: AbstractSwitching, modes: Modes, samples: Samples, noise: Noise | None, trail: bool, many: bool
-) -> Switching:
-    def one(modes: Modes, samples: Samples, noise: Noise | None) -> Switching:
+def _run(f: AbstractSwitching, modes: Any, samples: Samples, noise: Noise | None, trail: bool, many: bool) -> Switching:
+    def one(modes: Any, samples: Samples, noise: Noise | None) -> Switching:
         return f.scanned(modes, samples, noise, trail)
 
     if not many:
@@ -168,5 +171,5 @@ def _run(
 
 
 @compiled
-def _smooth(f: AbstractSwitching, trail: Trail, last: Modes) -> SmoothedModes:
+def _smooth(f: AbstractSwitching, trail: Trail, last: Any) -> SmoothedModes:
     return f.smoothed(trail, last)

@@ -13,7 +13,7 @@ so with such models the beliefs are mixed after the step instead of before it.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,8 +24,20 @@ from ...protocol import Noise
 from ..recursive import Filter
 from ..rules import Belief
 from .bank import AbstractBank, checked
-from .merging import Modes, merge
-from .smoother import Motion, Moved, SmoothedModes, Trail, smoothed
+from .estimator import Trail
+from .merging import Modes, at, merge, transported
+from .mixtures import KeepHeaviest, Mixtures
+from .sharing import AllPairs, Led, Motion
+from .smoother import SmoothedModes, backwards, followed, told
+
+
+class Moved(NamedTuple):
+    """How every mode (leading axis) moved: charts before and after the step, and the motion between them."""
+
+    before: Any
+    after: Any
+    motion: Motion
+
 
 _LEAST = 1e-290  # probability at which a mode that is all but excluded is held: it can come back
 
@@ -108,9 +120,31 @@ class IMM(AbstractBank):
         return Modes(after, modes.log_probability), Moved(modes.beliefs.x, after.x, motion)
 
     def smoothed(self, trail: Trail, last: Modes) -> SmoothedModes:
-        first = self.first
-        p = first.model.prepare(jnp.asarray(first.z))
-        return smoothed(first.model, p, jnp.log(jnp.asarray(self.transition)), trail, last)
+        first, n = self.first, self.model.tangent_size
+        model, p, b = first.model, first.model.prepare(jnp.asarray(first.z)), last.beliefs
+        end = _single(Modes(Belief(b.x, b.mean[:, :n], b.factor[:, :n, :n], b.hint), last.log_probability))
+        share = AllPairs(KeepHeaviest(1))
+        found = backwards(model, p, jnp.log(jnp.asarray(self.transition)), share, end, trail, self._way)
+        return followed(found, told(model, end))
+
+    def _way(self, step: Trail) -> tuple[Mixtures, Led, None]:
+        model, count = self.model, jnp.arange(self.count)
+
+        def pair(i: Array, j: Array) -> Led:
+            leads = i if model.reads_pair else j  # the mode whose model makes the step
+            start, origin = at(step.filtered.beliefs, i), at(step.moved.before, leads)
+            if not model.reads_pair:  # otherwise in its own chart, with the noise of the step
+                start = Belief(origin, *transported(model, start, origin), start.hint)
+            return Led(start, at(step.moved.motion, leads), at(step.moved.after, leads))
+
+        led = jax.vmap(lambda i: jax.vmap(lambda j: pair(i, j))(count))(count)
+        return _single(step.filtered), jax.tree.map(lambda a: a[:, None], led), None
+
+
+def _single(modes: Modes) -> Mixtures:
+    """With an axis of components."""
+    beliefs, weight = jax.tree.map(lambda a: a[:, None], (modes.beliefs, modes.log_probability))
+    return Mixtures(beliefs, weight)
 
 
 def _with_noise(belief: Belief, m: int) -> Belief:
