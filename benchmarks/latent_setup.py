@@ -2,18 +2,19 @@
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from spookax._typing import Array, Float
+from spookax._typing import Array, Float, Scalar
 from spookax.estimation import Exact, Filter, KeepHeaviest, MixtureFilter
 from spookax.estimation.rules import AbstractRule, Belief, Context, Move
 from spookax.math import small
 from spookax.models import Contact, Matern, friction_regimes, oscillator
 from spookax.protocol import AbstractLinearModel, Noise, Samples
 
+Number = Scalar | float
 STEP = 5 / 2499  # [s]
 MASS, DAMPING, STIFFNESS = 1.0, 5.0, 500.0
 START_SD = np.sqrt([5e-3, 0.1, 0.05])
@@ -39,8 +40,8 @@ class Record(NamedTuple):
     @property
     def samples(self) -> Samples:
         """For estimators."""
-        count = len(self.y)
-        return Samples(self.u[:, None], self.y[:, None, None], np.zeros((count, 1)), np.ones((count, 1, 1)))
+        count, u, y = len(self.y), jnp.asarray(self.u), jnp.asarray(self.y)
+        return Samples(u[:, None], y[:, None, None], jnp.zeros((count, 1)), jnp.ones((count, 1, 1)))
 
 
 def folder() -> Path:
@@ -75,30 +76,35 @@ class AsPrinted(AbstractRule):
         return model.noise_size
 
 
-def contact(force_variance: float, length: float, **options) -> Contact:
+def contact(force_variance: Number, length: Number, **options) -> Contact:
     """Sliding force by an exponential kernel (Matern 1/2)."""
-    return Contact(Matern(np.sqrt(force_variance), length), RESET_SD, 0.92, **options)
+    return Contact(Matern(jnp.sqrt(force_variance), length), RESET_SD, 0.92, **options)
 
 
-def regimes(force_variance: float, length: float, h: float = STEP, **options) -> list[AbstractLinearModel]:
+def regimes(force_variance: Number, length: Number, h: float = STEP, **options) -> list[AbstractLinearModel]:
     """Models of sliding, sticking and resetting."""
     parts = oscillator(MASS, DAMPING, STIFFNESS), [contact(force_variance, length, **options)]
     return list(friction_regimes.models(*parts, h))
 
 
-def level(noise_variance: float) -> Noise:
+def level(noise_variance: Number) -> Noise:
     """Of the reading."""
     return Noise(jnp.asarray(1.0), jnp.sqrt(jnp.array([noise_variance])))
 
 
-def one_regime(force_variance: float, length: float, noise_variance: float, printed: bool = False) -> Filter:
+def one_regime(force_variance: Number, length: Number, noise_variance: Number, printed: bool = False) -> Filter:
     """The standard latent-force model: sliding alone."""
     model = regimes(force_variance, length)[0]
     return Filter(model, jnp.zeros(0), level(noise_variance), _printed([model])[0] if printed else Exact())
 
 
 def three_regimes(
-    force_variance: float, length: float, noise_variance: float, count: int, printed: bool = False, **options
+    force_variance: Number,
+    length: Number,
+    noise_variance: Number,
+    count: int,
+    printed: bool = False,
+    **options,
 ) -> MixtureFilter:
     """Sliding, sticking and resetting, `count` components each."""
     models = regimes(force_variance, length, **options)
@@ -109,7 +115,7 @@ def three_regimes(
     return MixtureFilter(filters, Pi, KeepHeaviest(count))
 
 
-def begun(f: Filter | MixtureFilter):
+def begun(f: Filter | MixtureFilter) -> Any:
     """Before the first reading: at rest, sliding."""
     if isinstance(f, Filter):
         return f.init(np.zeros(3), START_SD)

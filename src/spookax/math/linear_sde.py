@@ -52,7 +52,7 @@ def _series(X: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def discretised(F: Float[Array, "n n"], B: Float[Array, "n inputs"], G: Float[Array, "n m"], h: Scalar | float) -> Step:
-    """A step of length h [s]. `G`: a factor of the spectral density of the noise; any number of columns, none as well."""
+    """A step of length h [s]. `G`: a factor of the spectral density of the noise, of any number of columns."""
     n, inputs = B.shape
     M = jnp.zeros((n + inputs, n + inputs), dtype=F.dtype)
     M = M.at[:n, :n].set(h * F).at[:n, n:].set(h * B)

@@ -11,8 +11,9 @@ A step of the regimes' models: what happens at its start (`before`), the motion,
 
 **Source:** Marino and Cicirello (2023), section 3.2, for one mass. Their sticking model keeps the covariance as it was,
 which is no motion of the state (the pair of states is not Gaussian); here the velocity of the contact vanishes with its
-variance. Several contacts are ours: all combinations of their regimes, because one mass feels the forces of all contacts
-at once and readings tell them apart only together. Contacts change their regimes independently of each other.
+variance, and `looseness` says how well. Several contacts are ours: all combinations of their regimes, because one mass
+feels the forces of all contacts at once and readings tell them apart only together. Contacts change their regimes
+independently of each other.
 """
 
 import itertools
@@ -24,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import AnyArray, Array, Float
+from .._typing import AnyArray, Array, Float, Scalar
 from ..math.linear_sde import discretised
 from ..math.sqrt_gaussian import lower
 from .kernels import AbstractKernel, positive
@@ -43,7 +44,9 @@ class Contact(eqx.Module):
     - `reset_sd`: standard deviation of the force after it was forgotten [N]; the root of P_0.
     - `stay`: rho of (4), the probability of another step in the same regime, sliding or sticking.
     - `looseness`: standard deviations of displacement, velocity and force that a sticking contact gains in a step
-      [m, m/s, N].
+      [m, m/s, N]. Tight ones suit the filter; the smoother, which moves beliefs between regimes, does better with wide
+      ones.
+    - `reset_first`: whether a force that is drawn anew acts in the step already; in the source it does not.
     """
 
     kernel: AbstractKernel
@@ -57,7 +60,7 @@ class Contact(eqx.Module):
         kernel: AbstractKernel,
         reset_sd: Float[AnyArray, ""] | float,
         stay: Float[AnyArray, ""] | float = 0.92,
-        looseness: Sequence[float] = (1e-9, 1e-6, 1e-4),
+        looseness: Sequence[float] = (1e-6, 3e-2, 0.2),
         reset_first: bool = False,
     ):
         self.kernel, self.reset_sd = kernel, positive(reset_sd, "`reset_sd` of a contact [N]")
@@ -104,8 +107,8 @@ class _Parts(NamedTuple):
     T: Float[Array, "n t"]
 
 
-def models(mechanism: LinearMechanism, contacts: Sequence[Contact], h: AnyArray | float) -> list[LinearGaussian]:
-    """The model of every combination for a step of h [s]; states: those of the mechanism, then of every contact's kernel.
+def models(mechanism: LinearMechanism, contacts: Sequence[Contact], h: Scalar | float) -> list[LinearGaussian]:
+    """The model of every combination for a step of h [s]; states: the mechanism's, then the kernels'.
 
     **Raises:** `ValueError` when the mechanism has another number of contacts.
     """
@@ -155,8 +158,7 @@ def _parts(mechanism: LinearMechanism, contacts: Sequence[Contact], modes: tuple
             N = N.at[held].set(-push[i, n + size :])
             z, v, f = contacts[c].looseness
             T = T.at[:n, held].set(along * v).at[held, held].set(f)
-            if sizes[c] or True:
-                T = T.at[: n // 2, c].set(along[n // 2 :] * z)
+            T = T.at[: n // 2, c].set(along[n // 2 :] * z)
     F = jnp.zeros((size, size)).at[:n].set(hold @ rates)
     B = jnp.zeros((size, inputs)).at[:n].set(hold @ mechanism.B)
     columns = sum(process.G.shape[1] for process in processes)

@@ -4,8 +4,9 @@ A stationary process f with the covariance k(tau) is written
 
     ds = F s dt + G dW,   f = H s,   s(0) ~ N(0, S S'),   k(tau) = H exp(F |tau|) S S' H',
 
-whose states are f and, in units of the length scale, derivatives of it. Numbers of a kernel (standard deviation, length,
-period) are traced; the number of its states is static. The first entry of H is one: a state (f, 0, ...) has the force f.
+whose states are f and, in units of the length scale, derivatives of it. Numbers of a kernel (standard deviation,
+length, period) are traced; the number of its states is static. The first entry of H is one: a state (f, 0, ...) has the
+force f.
 
 **Source:** Hartikainen and Särkkä (2010) for Matern kernels and the squared exponential; Solin and Särkkä (2014) for
 periodic kernels, sums and products.
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+from jax.core import Tracer
 
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math.linear_sde import exponential
@@ -64,7 +66,7 @@ class AbstractKernel(eqx.Module):
 def positive(value: _Number, what: str) -> Array:
     """A number that has to be positive. **Raises:** `ValueError`; from compiled code a runtime error."""
     x = jnp.asarray(value, dtype=float)
-    if isinstance(x, jax.core.Tracer):
+    if isinstance(x, Tracer):
         return eqx.error_if(x, ~(x > 0), f"{what} must be positive")
     if not np.all(np.asarray(x) > 0):
         raise ValueError(f"{what} must be positive, got {np.asarray(x)}")
@@ -113,8 +115,8 @@ class _Smooth(AbstractKernel):
     def state_space(self) -> StateSpace:
         own, H = self.unit, np.zeros(self.size)
         H[0] = 1.0
-        G = own.G * (self.sd / jnp.sqrt(self.length))
-        return StateSpace(own.F / self.length, G, jnp.asarray(H), self.sd * own.S)
+        G = jnp.asarray(own.G) * (self.sd / jnp.sqrt(self.length))
+        return StateSpace(jnp.asarray(own.F) / self.length, G, jnp.asarray(H), self.sd * own.S)
 
 
 @functools.cache
@@ -126,8 +128,8 @@ def _matern(order: int) -> _Unit:
 def _squared_exponential(order: int) -> _Unit:
     # 1 / spectrum, exp(w^2 / 2), by its series in -s^2 = w^2; the stable half of its roots
     series = [(-0.5) ** k / math.factorial(k) for k in range(order, -1, -1)]
-    roots = np.sqrt(np.roots(series).astype(complex))
-    return _unit(np.concatenate([np.where(roots.real > 0, -roots, roots)]))
+    roots = np.sqrt(np.asarray(np.roots(series), dtype=complex))
+    return _unit(np.where(np.real(roots) > 0, -roots, roots))
 
 
 class Matern(_Smooth):

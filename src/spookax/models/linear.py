@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from .._typing import AnyArray, Array, Float
-from ..math.linear_sde import discretised
 from ..protocol import AbstractLinearModel, LinearStep, Noise
 
 SENSORS = ("displacement", "velocity", "acceleration")
@@ -99,10 +98,10 @@ def oscillator(
 
     **Raises:** `ValueError` for a mass that is not positive.
 
-    **Source:** Marino and Cicirello (2023), equations 9 and 34. Their (35) has the signs of -k and -c, where k and c are
+    **Source:** Marino and Cicirello (2023), equations 9 and 34. Their (35) prints -k/m and -c/m, where k/m and c/m are
     meant.
     """
-    if not isinstance(mass, jax.core.Tracer) and not float(mass) > 0:
+    if not isinstance(mass, Tracer) and not float(mass) > 0:
         raise ValueError(f"the mass of an oscillator must be positive [kg], got {float(mass):g}")
     m, c, k = (jnp.reshape(jnp.asarray(a, dtype=float), (1, 1)) for a in (mass, damping, stiffness))
     U = jnp.concatenate([k, c], axis=1) if base else np.ones((1, 1))
@@ -167,17 +166,3 @@ def alike(models: Sequence[LinearGaussian]) -> list[LinearGaussian]:
     """Models of different state sizes as models of one."""
     size, noises = max(m.tangent_size for m in models), max(m.noise_size for m in models)
     return [m.padded(size, noises) for m in models]
-
-
-def coupled(
-    mechanism: LinearMechanism, kernel_states: Sequence[tuple[Array, Array, Array]], h: AnyArray | float
-) -> LinearGaussian:
-    """A step of the mechanism under latent forces, `kernel_states`: (F, G, H) of the process of every force (10, 11)."""
-    Ff, Gf = (jax.scipy.linalg.block_diag(*(k[i] for k in kernel_states)) for i in (0, 1))
-    H = jax.scipy.linalg.block_diag(*(k[2][None] for k in kernel_states))  # forces by states
-    n, k = mechanism.size, Ff.shape[0]
-    F = jnp.block([[mechanism.F, mechanism.E @ H], [jnp.zeros((k, n)), Ff]])
-    G = jnp.concatenate([jnp.zeros((n, Gf.shape[1])), Gf])
-    B = jnp.concatenate([mechanism.B, jnp.zeros((k, mechanism.B.shape[1]))])
-    step = discretised(F, B, G, h)
-    return LinearGaussian(step.A, step.b, step.S, jnp.concatenate([mechanism.C, mechanism.L @ H], axis=1))

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..._typing import AnyArray, Array, Float
 from ...math import small
@@ -134,7 +135,7 @@ def checked(filters: Sequence[Filter], transition: AnyArray) -> tuple[Any, np.nd
     gate of its own: what one mode keeps out would count as likely.
     """
     count = len(filters)
-    Pi = transition if isinstance(transition, jax.core.Tracer) else np.asarray(transition, dtype=float)
+    Pi = transition if isinstance(transition, Tracer) else np.asarray(transition, dtype=float)
     if Pi.shape != (count, count):
         raise ValueError(
             f"`transition` must be {count} by {count}, a row for each of the filters, none of its entries negative, "

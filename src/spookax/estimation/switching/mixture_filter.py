@@ -2,9 +2,10 @@
 
 The posterior of a switching linear model is a mixture whose size grows with every step: one Gaussian for each sequence
 of modes. The filter moves every component i of every mode through the model of every mode j, conditions all of these on
-the readings, and collapses what has come to mode j to I Gaussians. A bank of interacting models (`IMM`) mixes what goes
-to mode j *before* it moves it, which needs no more than one filter a mode; with I = 1 this filter mixes afterwards, and
-both are the same where the models differ in their readings alone. Both share the loop, the readings and the smoother.
+the readings, and collapses what has come to mode j to I Gaussians. A bank of interacting models (`IMM`) keeps one, and
+merges what goes to mode j *before* it is moved and read, which needs no more than one filter a mode; with I = 1 this
+filter merges afterwards (the generalised pseudo-Bayesian filter of second order). Both share the loop, the readings and
+the steps backwards.
 
 **Source:** Alspach and Sorenson (1972); Barber (2006), which Marino and Cicirello (2023) use as (17, 18).
 """
@@ -42,8 +43,8 @@ class MixtureFilter(AbstractBank):
 
     - `filters`, `transition`, `gate`: as of `IMM`; readings belong to the state they are taken in.
     - `collapse`: how a mode's mixture is kept small; the number of its Gaussians is I.
-    - `sharing`: how the smoother takes apart what the modes at k+1 came from: `AllPairs(KeepHeaviest(J))` is expectation
-      correction with J Gaussians a mode; `Lineage()` follows what the filter merged.
+    - `sharing`: from which beliefs at k the smoother takes those at k+1 to have come: `AllPairs(KeepHeaviest(J))` is
+      expectation correction with J Gaussians a mode; `Lineage()` follows what the filter merged.
 
     **Raises:** `ValueError` as `IMM` does, and for models whose readings depend on both states of a step.
     """

@@ -1,9 +1,9 @@
 """Steps backwards through pairs of beliefs, and which belief a smoothed one has come from.
 
-`AllPairs` is expectation correction: any filtered belief at k may have led to any smoothed one at k+1. `Lineage` asks the
-filter, which knows what each of its beliefs was made of: a smoothed belief belongs to the filtered one that it
+`AllPairs` is expectation correction: any filtered belief at k may have led to any smoothed one at k+1. `Lineage` asks
+the filter, which knows what each of its beliefs was made of: a smoothed belief belongs to the filtered one that it
 corrects, and shares itself only among the beliefs that went into that. Where the filter never had to merge anything,
-that is exact.
+that is exact in means, covariances and probabilities.
 """
 
 import abc
@@ -142,7 +142,7 @@ def _along(T: Array | None, v: Array) -> Array:
 
 
 def _ways(pairs: Pairs) -> _Way:
-    """Every way. A spread at rounding level of the largest is added in every direction: what has none is compared by it."""
+    """Every way. Each direction gets a spread at rounding level of the largest: what has none is compared by it."""
     n = pairs.model.tangent_size
 
     def moved(led: Led) -> Float[Array, "n k"]:
