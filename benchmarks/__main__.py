@@ -62,6 +62,8 @@ LONG = {
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
     "hysteresis.batch": "the same experiments by the batch method (minutes)",
+    "latent.force": "an unknown friction force, scores and times beside the source's record (reads SPOOKAX_DATA)",
+    "latent.length": "the same, times against the number of samples (reads SPOOKAX_DATA)",
     "hysteresis.bouc_wen": "elasto-slide elements on a Bouc-Wen oscillator's record (reads SPOOKAX_DATA)",
 }
 ALL = DEFAULT | PARTS | SWEEPS | LONG

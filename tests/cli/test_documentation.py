@@ -119,9 +119,13 @@ def test_public_names_are_those_declared_for_type_checkers():
     declared = {
         str(alias.asname): (node.module, alias.name)
         for node in checked.body
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }
+    rooms = [
+        a.name for node in checked.body if isinstance(node, ast.ImportFrom) and not node.module for a in node.names
+    ]
+    assert rooms == list(sx._ROOMS)
     assert len(declared) > 20
     assert declared == {name: (module.lstrip("."), original) for name, (module, original) in sx._HOME.items()}
     for name in declared:

@@ -167,7 +167,7 @@ def test_defaults_are_those_of_the_documented_format():
         "form": "simulator",
         "objective": "marginal",
         "step": None,
-        "process_noise": {"kind": "joints", "density": 1e-5, "estimate": "prediction"},
+        "process_noise": {"kind": None, "density": 1e-5, "estimate": "prediction"},
         "sensor_noise": {"estimate": None},
         "outliers": None,
         "friction_speed": None,

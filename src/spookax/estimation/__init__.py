@@ -4,6 +4,7 @@ from .coupled import Coupled as Coupled
 from .coupled import others as others
 from .dual import DualFilter as DualFilter
 from .ensemble import EnsembleFilter as EnsembleFilter
+from .exact import Exact as Exact
 from .innovations import InnovationTests as InnovationTests
 from .innovations import faults as faults
 from .innovations import gate_of as gate_of
@@ -12,8 +13,6 @@ from .likelihood import MostLikely as MostLikely
 from .likelihood import most_likely as most_likely
 from .linearise import Linearised as Linearised
 from .linearise import linearise as linearise
-from .merging import Modes as Modes
-from .merging import merge as merge
 from .problem import Fit as Fit
 from .problem import Problem as Problem
 from .problem import Settings as Settings
@@ -43,10 +42,19 @@ from .sweeps import Filtered as Filtered
 from .sweeps import adjoint_smoother as adjoint_smoother
 from .sweeps import covariance_filter as covariance_filter
 from .switching import IMM as IMM
+from .switching import AbstractCollapse as AbstractCollapse
+from .switching import AbstractSharing as AbstractSharing
 from .switching import AbstractSwitching as AbstractSwitching
+from .switching import AllPairs as AllPairs
+from .switching import KeepHeaviest as KeepHeaviest
+from .switching import Lineage as Lineage
+from .switching import MixtureFilter as MixtureFilter
+from .switching import Mixtures as Mixtures
+from .switching import Modes as Modes
+from .switching import SmoothedModes as SmoothedModes
 from .switching import Switching as Switching
 from .switching import Told as Told
-from .switching_smoother import SmoothedModes as SmoothedModes
+from .switching import merge as merge
 from .tuning import Tuned as Tuned
 from .tuning import tune as tune
 from .uncertainty import Uncertainty as Uncertainty

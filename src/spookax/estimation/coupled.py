@@ -8,10 +8,8 @@ import jax.numpy as jnp
 
 from .._typing import AnyArray, Array, Float
 from ..protocol import AbstractModel, Noise
-from .merging import Modes
 from .rules import Reading
-from .switching import IMM, AbstractSwitching, Told, stacked
-from .switching_smoother import Moved, SmoothedModes, Trail
+from .switching import IMM, AbstractSwitching, Modes, Moved, SmoothedModes, Told, Trail, stacked
 
 Predictions = Float[Array, "elements M channels"]
 

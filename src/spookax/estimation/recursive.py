@@ -221,7 +221,7 @@ class Filter(eqx.Module):
             mean = jnp.concatenate([move.mean, jnp.zeros(m, dtype=factor.dtype)])
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
         else:
-            mean, factor = move.mean, lower(move.A @ belief.factor, noises)
+            mean, factor = move.mean, lower(move.A @ belief.factor, noises) if move.factor is None else move.factor
         return Belief(move.x, mean, factor, move.hint), (move.A, noises, move.c)
 
     def stepped(

@@ -85,6 +85,7 @@ class Move(NamedTuple):
     B: Float[Array, "n m"]
     E: Float[Array, "n v"]
     c: Float[Array, " n"]
+    factor: Float[Array, "n n"] | None = None  # of d+, where that is not what the line makes of it
 
 
 class AbstractRule(eqx.Module):

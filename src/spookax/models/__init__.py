@@ -2,9 +2,21 @@
 
 from .double_pendulum import double_pendulum as double_pendulum
 from .equations import Equations as Equations
+from .friction_regimes import Contact as Contact
 from .hysteresis import Blocks as Blocks
 from .hysteresis import ElastoSlide as ElastoSlide
 from .hysteresis import Elements as Elements
+from .kernels import AbstractKernel as AbstractKernel
+from .kernels import Matern as Matern
+from .kernels import Periodic as Periodic
+from .kernels import Product as Product
+from .kernels import SquaredExponential as SquaredExponential
+from .kernels import Sum as Sum
+from .kernels import quasi_periodic as quasi_periodic
+from .linear import LinearGaussian as LinearGaussian
+from .linear import LinearMechanism as LinearMechanism
+from .linear import oscillator as oscillator
+from .linear import second_order as second_order
 from .motion import JointMotion as JointMotion
 from .multibody import BodyState as BodyState
 from .multibody import Multibody as Multibody

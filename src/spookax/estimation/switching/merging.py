@@ -6,10 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._typing import Array, Float
-from ..math.sqrt_gaussian import merged
-from ..protocol import AbstractModel
-from .rules import Belief
+from ..._typing import Array, Float
+from ...math.sqrt_gaussian import merged
+from ...protocol import AbstractModel
+from ..rules import Belief
 
 
 class Modes(eqx.Module):
@@ -22,6 +22,11 @@ class Modes(eqx.Module):
     def probability(self) -> Float[Array, " modes"]:
         """Of every mode; they sum to one."""
         return jnp.exp(self.log_probability)
+
+    @property
+    def log_weight(self) -> Float[Array, " modes"]:
+        """Of every belief: one a mode."""
+        return self.log_probability
 
 
 def at(tree: Any, index: Any) -> Any:

@@ -1,1 +1,0 @@
-"""Linearisation and control."""

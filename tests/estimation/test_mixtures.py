@@ -1,0 +1,208 @@
+"""Mixtures of Gaussians for every mode: published numbers, all sequences of modes, derivatives, bad input."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from estimation.test_switching import (
+    PUSH,
+    SENSOR,
+    START,
+    TRANSITION,
+    A,
+    G,
+    Gauss,
+    exact,
+    filters,
+    moments,
+    switching_data,
+)
+
+from benchmarks.latent_setup import begun, nmse, one_regime, record, regimes, three_regimes
+from spookax.estimation import AllPairs, Exact, Extended, Filter, KeepHeaviest, Lineage, MixtureFilter
+from spookax.models import Contact, Matern, friction_regimes, second_order
+from spookax.protocol import Noise
+
+close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
+THETA = 0.13, 3.0, 55e-12  # variance of the force [N^2], length [s], variance of the reading [m^2]
+
+
+def started(f):
+    return f.init(jnp.asarray(START), jnp.ones(2))
+
+
+def test_the_published_filter_at_every_sample(data_dir):
+    """`reference_filter_S3_I3.csv` and the log evidences beside it, of an independent program that agrees with the
+    source's to 1e-10: means and probabilities are given with 12 digits."""
+    run = record(data_dir / "friction_oscillator")
+    wanted = np.genfromtxt(data_dir / "friction_oscillator/reference_filter_S3_I3.csv", delimiter=",", names=True)
+    f = three_regimes(*THETA, 3, printed=True)
+    told = f.run(begun(f), run.samples).told
+    np.testing.assert_allclose(np.sum(told.log_likelihood), 24986.076909, rtol=1e-10)
+    np.testing.assert_allclose(told.log_likelihood, wanted["log_evidence_increment"], atol=1e-8)
+    for i, name in enumerate(("z_filtered_m", "v_filtered_m_s", "F_filtered_N")):
+        np.testing.assert_allclose(told.x[:, i], wanted[name], atol=1e-8)
+    for i in range(3):
+        np.testing.assert_allclose(told.probability[:, i], wanted[f"p_regime{i + 1}"], atol=1e-8)
+
+
+def test_the_published_evidence_of_one_regime(data_dir):
+    run = record(data_dir / "friction_oscillator")
+    f = one_regime(1.21, 0.133, 54.5e-12, printed=True)
+    np.testing.assert_allclose(f.run(begun(f), run.samples).log_likelihood, 24825.868608, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_the_published_evidence_of_five_components(data_dir):
+    run = record(data_dir / "friction_oscillator")
+    f = three_regimes(*THETA, 5, printed=True)
+    np.testing.assert_allclose(np.sum(f.run(begun(f), run.samples).told.log_likelihood), 25008.594736, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_force_and_acceleration_of_the_published_record(data_dir):
+    """The goals that were set for three components: 1.4 % and 0.33 % (the source has 1.95 % and 0.46 %)."""
+    run = record(data_dir / "friction_oscillator")
+    f = three_regimes(*THETA, 3)
+    z, v, force = np.asarray(f.smooth(f.run(begun(f), run.samples, trail=True)).x)[:-1].T
+    assert nmse(force, run.force) <= 1.4
+    assert nmse(run.u - 5.0 * v - 500.0 * z - force, run.acceleration) <= 0.33
+
+
+def everything(steps: int, sharing=None) -> MixtureFilter:
+    """Keeps as many components as there are sequences of modes."""
+    return MixtureFilter(filters(), TRANSITION, KeepHeaviest(2 ** (steps - 1)), sharing)
+
+
+def test_filter_and_smoother_are_exact_with_enough_components():
+    """Against all sequences of modes of short records; of the smoothers the one that follows what the filter merged."""
+    steps = 6
+    f = everything(steps, Lineage())
+    for seed in range(3):
+        samples, _, _ = switching_data(np.random.default_rng(seed), steps)
+        found = f.run(started(f), samples, trail=True)
+        back = f.smooth(found)
+        states, second = exact(samples, Gauss(START, np.eye(2)), steps)
+        np.testing.assert_allclose(back.x[:-1], states, atol=1e-8)
+        np.testing.assert_allclose(back.probability[:-1, 1], second, atol=1e-8)
+        for k in range(1, steps + 1):  # filtered: the last state, given the readings so far
+            states, second = exact(samples, Gauss(START, np.eye(2)), k)
+            np.testing.assert_allclose(found.told.x[k - 1], states[-1], atol=1e-8)
+            np.testing.assert_allclose(found.told.probability[k - 1, 1], second[-1], atol=1e-8)
+
+
+def test_one_mode_is_the_filter_and_its_smoother(rng):
+    samples, f = switching_data(rng, 30)[0], filters()[1]
+    plain = f.run(f.init(jnp.zeros(2), jnp.ones(2)), samples, trail=True)
+    wanted = f.smooth(plain)
+    for sharing in (None, Lineage()):
+        one = MixtureFilter([f], np.eye(1), KeepHeaviest(2), sharing)
+        found = one.run(one.init(jnp.zeros(2), jnp.ones(2)), samples, trail=True)
+        close(found.told.x, plain.x)
+        close(found.told.innovation.log_likelihood, plain.innovation.log_likelihood)
+        back = one.smooth(found)
+        close(back.x, wanted.x)
+        close(back.sd, wanted.sd)
+
+
+def test_one_component_is_the_textbooks_filter_of_pairs(rng):
+    """Generalised pseudo-Bayesian filter of second order: Bar-Shalom, Li, Kirubarajan (2001), section 11.6.5."""
+    samples, steps = switching_data(rng, 40)[0]._replace(seen=jnp.ones((40, 1, 2))), 40
+    f = MixtureFilter(filters(), TRANSITION, KeepHeaviest(1))
+    told = f.run(started(f), samples).told
+    R, u, y = np.diag(SENSOR**2), np.asarray(samples.u), np.asarray(samples.y[:, 0])
+    pairs = [[(0.5 if i == j else 0.0, Gauss(START, np.eye(2))) for i in range(2)] for j in range(2)]
+    for k in range(steps):
+        bank, mu = [], []
+        for of_mode in pairs:
+            weight, parts = [], []
+            for w, (m, P) in of_mode:
+                S, e = P + R, y[k] - m
+                K = P @ np.linalg.inv(S)
+                parts.append(Gauss(m + K @ e, P - K @ S @ K.T))
+                weight.append(w * np.exp(-e @ np.linalg.solve(S, e) / 2) / np.sqrt(np.linalg.det(2 * np.pi * S)))
+            mu.append(sum(weight))
+            bank.append(moments(np.array(weight) / mu[-1], parts))
+        close(told.log_likelihood[k], np.log(sum(mu)))
+        mu = np.array(mu) / sum(mu)
+        close(told.probability[k], mu)
+        close(told.x[k], moments(mu, bank).m)
+        moved = [[Gauss(A @ m + PUSH[j] * u[k], A @ P @ A.T + G[j] @ G[j].T) for m, P in bank] for j in range(2)]
+        pairs = [[(mu[i] * TRANSITION[i, j], moved[j][i]) for i in range(2)] for j in range(2)]
+
+
+def test_fewer_components_backwards(rng):
+    samples, states, modes = switching_data(rng)
+    f = MixtureFilter(filters(), TRANSITION, KeepHeaviest(4), AllPairs(KeepHeaviest(2)))
+    found = f.run(started(f), samples, trail=True)
+    back = f.smooth(found)
+    assert np.mean((back.x[:-1] - states) ** 2) < np.mean((found.told.x - states) ** 2)
+    at = np.arange(len(modes))
+    assert np.mean(back.log_probability[at, modes]) > np.mean(found.told.log_probability[at, modes])
+
+
+def test_the_rule_of_linear_models_is_what_differentiating_finds(rng):
+    model, samples = regimes(*THETA[:2])[0], switching_data(rng, 5)[0]
+    level = Noise(jnp.asarray(1.0), jnp.array([1e-3]))
+    seen = samples._replace(y=samples.y[:, :, :1], seen=samples.seen[:, :, :1])
+    found = []
+    for rule in (Exact(), Extended()):
+        f = Filter(model, jnp.zeros(0), level, rule)
+        found.append(f.run(f.init(jnp.zeros(3), jnp.ones(3)), seen))
+    close(found[0].x, found[1].x)
+    close(found[0].innovation.log_likelihood, found[1].innovation.log_likelihood)
+
+
+@pytest.mark.slow
+def test_derivative_of_the_evidence(data_dir):
+    """In the hyperparameters, as logarithms, against central differences."""
+    run = record(data_dir / "friction_oscillator")
+    samples = jax.tree.map(lambda a: jnp.asarray(a[:300]), run.samples)
+
+    def evidence(logs):
+        f = three_regimes(*jnp.exp(logs), 3)
+        return jnp.sum(f.scanned(begun(f), samples).told.log_likelihood)
+
+    logs, h = jnp.log(jnp.array(THETA)), 1e-5
+    value = eqx.filter_jit(evidence)
+    differences = [(value(logs + h * d) - value(logs - h * d)) / (2 * h) for d in np.eye(3)]
+    np.testing.assert_allclose(eqx.filter_jit(jax.grad(evidence))(logs), differences, rtol=1e-6)
+
+
+def test_sticking_holds_a_contact_with_the_force_that_it_needs():
+    """Two masses, one held against the world: the held one stays, the other moves as if it were built in."""
+    M, C, K = np.diag([1.0, 2.0]), np.diag([0.5, 0.2]), np.array([[50.0, -20.0], [-20.0, 30.0]])
+    mechanism = second_order(M, C, K, np.array([[0.0], [1.0]]), np.array([[1.0], [0.0]]))
+    contact = Contact(Matern(1.0, 0.5, 1), 0.5)
+    held = friction_regimes.models(mechanism, [contact], 0.01)[friction_regimes.STICK]
+    x, u = jnp.array([0.1, 0.7, -0.2, 0.3, 5.0, 2.0]), jnp.array([4.0])
+    z1, z2, v1, v2, f, df = held.A @ x + held.B @ u
+    alone = second_order(M[1:, 1:], C[1:, 1:], K[1:, 1:], np.array([[1.0, -1.0]]), np.array([[1.0]]))
+    free = friction_regimes.models(alone, [Contact(Matern(1e-9, 0.5), 1e-9)], 0.01)[friction_regimes.SLIDE]
+    wanted = free.A @ jnp.array([0.7, 0.3, 0.0]) + free.B @ jnp.array([4.0, K[1, 0] * 0.1])
+    close([z1, v1], [0.1, 0.0])
+    close([z2, v2], wanted[:2])
+    close([f, df], [-K[0, 0] * z1 - K[0, 1] * z2, 0.0])
+
+
+def test_regimes_of_several_contacts_are_all_combinations():
+    contacts = [Contact(Matern(1.0, 0.5), 0.5, stay) for stay in (0.9, 0.95)]
+    Pi = friction_regimes.transition(contacts)
+    close(jnp.sum(Pi, axis=1), 1.0)
+    place = {modes: i for i, modes in enumerate(friction_regimes.combinations(2))}
+    close(Pi[place[0, 1], place[0, 2]], 0.9 * 0.05)  # the first slides on, the second breaks away
+    mechanism = second_order(np.eye(2), np.eye(2), np.eye(2), np.ones((2, 1)), np.eye(2))
+    assert len(friction_regimes.models(mechanism, contacts, 0.01)) == 9
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="row sums"):
+        MixtureFilter(filters(), np.array([[0.9, 0.2], [0.1, 0.9]]))
+    with pytest.raises(ValueError, match="one Gaussian at least"):
+        KeepHeaviest(0)
+    mechanism = second_order(np.eye(1), np.eye(1), np.eye(1), np.eye(1), np.eye(1))
+    with pytest.raises(ValueError, match="1 contacts, but 0"):
+        friction_regimes.models(mechanism, [], 0.01)
