@@ -81,7 +81,7 @@ def test_many_environments_move_as_single_ones_and_begin_again(env):
     assert not (truncated.any())
     assert not (terminated.any())
     np.testing.assert_allclose(again[:, 0], again[:, 1], rtol=0, atol=1e-10)  # no motion yet
-    assert not np.allclose(again, last)
+    assert not np.allclose(again, last)  # pyright: ignore[reportPossiblyUnboundVariable]
     assert not np.allclose(again, seen)  # others than the first
 
 

@@ -108,7 +108,7 @@ def test_what_nothing_is_known_of_is_held_with_a_warning():
 def test_an_environment_of_an_estimate_has_its_mechanisms_and_its_noise():
     env = environment(randomise=estimate())
     states, seen = env.reset_many(jax.random.split(jax.random.key(1), 400))
-    assert len(set(np.asarray(states.own.params.viscous[:, 0]).tolist())) == 400
+    assert len(set(np.asarray(states.own.params.viscous[:, 0]).tolist())) == 400  # pyright: ignore[reportOptionalMemberAccess]
     angle = np.asarray(states.past.near[:, 0, 0])
     noise = np.asarray(seen) - angle[:, None]
     np.testing.assert_allclose(noise.std(axis=0), [0.02, 0.03], rtol=5 / np.sqrt(2 * 400))

@@ -100,7 +100,7 @@ class Episode(eqx.Module):
             memory=start.memory,
             count=jnp.zeros((), jnp.int32),
             over=jnp.zeros((), bool),
-            cause=EPISODE_RESULTS.successful,
+            cause=EPISODE_RESULTS.successful,  # pyright: ignore[reportArgumentType]
             own=own,
         )
         return state, self._with_tells(observation, moment)
@@ -112,7 +112,7 @@ class Episode(eqx.Module):
         action = jnp.where(finite, action, 0.0).astype(h.dtype)
         commands, earlier = self.actuation.commands(self.system, state.earlier, action, self._period(engine))
         now = self._moment(state, engine)
-        wrong = EPISODE_RESULTS.where(finite, EPISODE_RESULTS.successful, EPISODE_RESULTS.nonfinite_action)
+        wrong = EPISODE_RESULTS.where(finite, EPISODE_RESULTS.successful, EPISODE_RESULTS.nonfinite_action)  # pyright: ignore[reportArgumentType]
         cause = EPISODE_RESULTS.where(state.over, state.cause, wrong)
         stands = state.over | ~finite
 

@@ -162,7 +162,7 @@ class BraxForm:
 def _asked(episode: Episode, action: Array) -> Array:
     """Actions in the motors' units."""
     low, high = episode.actuation.low, episode.actuation.high
-    return (high + low) / 2 + (high - low) / 2 * action
+    return (high + low) / 2 + (high - low) / 2 * action  # pyright: ignore[reportReturnType]
 
 
 def _dtype(env: Environment) -> np.dtype:

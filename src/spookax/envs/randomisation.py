@@ -96,8 +96,8 @@ class Posterior(AbstractRandomisation):
 
     def check(self, system: System) -> None:
         _known(system, self.shared.paths)
-        if system.bodies != self.shared.system.bodies:
-            raise ValueError(f"the estimate is of bodies {', '.join(self.shared.system.bodies)}, the scene has others")
+        if system.bodies != self.shared.system.bodies:  # pyright: ignore[reportOptionalMemberAccess]
+            raise ValueError(f"the estimate is of bodies {', '.join(self.shared.system.bodies)}, the scene has others")  # pyright: ignore[reportOptionalMemberAccess]
 
     def drawn(self, system: System) -> tuple[str, ...]:
         return self.shared.paths

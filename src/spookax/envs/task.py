@@ -221,7 +221,7 @@ class Point(AbstractTask):
         box, spread = jnp.asarray(self.box), jnp.asarray(self.spread)
         middle = self.target + box * jax.random.uniform(one, (3,), box.dtype, -1.0, 1.0)
         drawn = spread * jax.random.uniform(other, spread.shape, spread.dtype, -1.0, 1.0)
-        return Start({name: {"offset": drawn[i]} for i, name in enumerate(self.moved)}, middle)
+        return Start({name: {"offset": drawn[i]} for i, name in enumerate(self.moved)}, middle)  # pyright: ignore[reportArgumentType]
 
     def reward(self, now: Moment, action: Float[Array, " actions"], after: Moment) -> Scalar:
         return jnp.exp(-self._distance(after) / self.scale) - jnp.sum(self.action_weight * action**2)

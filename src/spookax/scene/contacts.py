@@ -126,7 +126,7 @@ def pairs_of(contacts: Mapping[str, Any], joined: Iterable[frozenset[str]]) -> l
 
     **Arguments:** `contacts`: raw data; `joined`: pairs of bodies (or the world) with a joint.
     """
-    surfaces = contacts["surfaces"]
+    surfaces: dict[str, Any] = contacts["surfaces"]
     if contacts.get("pairs") is not None:
         return [(first, second) for first, second in contacts["pairs"]]
     apart = set(joined)
@@ -143,9 +143,9 @@ def contact_rules(contacts: Any, bodies: Iterable[str] | None, joints: Any) -> I
     """Bodies and materials exist; named pairs are of two bodies and of types that can touch; something can."""
     if not isinstance(contacts, dict) or not isinstance(contacts.get("surfaces"), dict):
         return
-    surfaces = {n: s for n, s in contacts["surfaces"].items() if isinstance(s, dict)}
+    surfaces: dict[str, Any] = {n: s for n, s in contacts["surfaces"].items() if isinstance(s, dict)}
     materials = contacts.get("materials")
-    known = [DEFAULT, *(materials if isinstance(materials, dict) else ())]
+    known = [DEFAULT, *(materials if isinstance(materials, dict) else {})]
     for name, surface in surfaces.items():
         body, material = surface.get("body", WORLD), surface.get("material", DEFAULT)
         if bodies is not None and isinstance(body, str) and body != WORLD and body not in bodies:
@@ -158,7 +158,8 @@ def contact_rules(contacts: Any, bodies: Iterable[str] | None, joints: Any) -> I
             cure = "Fix it in the world, or give the body a box."
             yield Finding(("surfaces", name, "body"), body, "a plane belongs to the world", cure)
     pairs = contacts.get("pairs")
-    for index, pair in enumerate(pairs if isinstance(pairs, list | tuple) else ()):
+    listed: list[Any] = list(pairs) if isinstance(pairs, list | tuple) else []
+    for index, pair in enumerate(listed):
         if isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair):
             yield from _pair_rules(("pairs", index), pair, surfaces)
     whole = len(surfaces) == len(contacts["surfaces"]) and all("type" in s for s in surfaces.values())
@@ -187,4 +188,4 @@ def joined_bodies(joints: Any) -> set[frozenset[str]]:
     found = [j for j in (joints.values() if isinstance(joints, dict) else ()) if isinstance(j, dict)]
     kinds = [(j, kind_of(j)) for j in found]
     ends = [(j.get("parent", WORLD), j.get("child")) for j, kind in kinds if kind is not None and kind.rows]
-    return {frozenset(pair) for pair in ends if all(isinstance(name, str) for name in pair)}
+    return {frozenset((a, b)) for a, b in ends if isinstance(a, str) and isinstance(b, str)}

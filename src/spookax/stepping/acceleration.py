@@ -85,6 +85,7 @@ def accelerations(
         sigma=jnp.where(np.asarray(system.filled), _COMPLIANCE * scale, 1.0),
         a=jnp.where(np.asarray(system.filled), bend, 0.0),
         box=boxes.empty(system, v.dtype),
+        contacts=None,
         position=position,
     )
     a, _ = saddle.refined_solve(system, saddle.factor(system, rows), rows)

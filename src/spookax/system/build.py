@@ -119,7 +119,8 @@ def build(
     bodies = list(scene.bodies.values())
     motor_specs = list(scene.motors.values())
     touch = scene.contacts
-    surfaces, materials = (list(x.values()) for x in ((touch.surfaces, touch.materials) if touch else ({}, {})))
+    surfaces = list(touch.surfaces.values()) if touch else []
+    materials = list(touch.materials.values()) if touch else []
     offsets = np.zeros((len(sensors), 6))
     points = np.zeros((len(sensors), 3))
     for i, s in enumerate(scene.sensors.values()):

@@ -93,7 +93,7 @@ class Contacts:
     def crossings(self) -> tuple[tuple[int, int], ...]:
         """Pairs of sides of the places between two bodies, both ways."""
         of = self.sides_of_points()
-        return tuple(pair for both in of if len(both) == 2 for pair in itertools.permutations(both))
+        return tuple((i, j) for both in of if len(both) == 2 for i, j in itertools.permutations(both))
 
     @property
     def touching_bodies(self) -> set[tuple[int, int]]:
