@@ -32,6 +32,8 @@ def why_undefined(system: System) -> str | None:
     """What keeps a mechanism from having accelerations that are a function of its state; None if nothing does."""
     for row in system.boxes:
         return f"the axis '{system.axes[row.axis].name}' has {_WHY[row.kind]}"
+    if system.contacts.pairs:
+        return "surfaces may touch (`contacts`)"
     return "a motor has a delay" if system.history else None
 
 
