@@ -175,13 +175,3 @@ def test_an_action_of_another_shape_is_refused(env):
     state, _ = env.reset(jax.random.key(0))
     with pytest.raises(ValueError, match=r"shape \(1,\) \(motors: drive\), got \(2,\)"):
         env.step(state, np.zeros(2))
-
-
-def test_every_episode_may_have_a_mechanism_of_its_own():
-    env = environment(randomise=envs.Uniform({"bodies.*.mass": 0.3}))
-    states, _ = env.reset_many(jax.random.split(jax.random.key(1), 64))
-    mass = np.asarray(states.own.params.mass[:, 0])  # pyright: ignore[reportOptionalMemberAccess]
-    assert (np.abs(mass - 1) <= 0.3).all()
-    assert len(set(mass.tolist())) == 64
-    # the standard deviation of 64 even draws is 0.3 / sqrt(3), known to 4.5 / sqrt(5 * 64) of it: five of those
-    assert abs(mass.std() / (0.3 / np.sqrt(3)) - 1) < 5 * np.sqrt(0.8 / (4 * 64))

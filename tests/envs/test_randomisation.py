@@ -122,7 +122,34 @@ def test_an_estimate_without_a_posterior_or_of_another_scene_is_refused():
     system, _ = sx.build(scene(motors={}))
     found = posterior(estimate().content, system)
     np.testing.assert_allclose(found.shared.values(jnp.asarray(found.mean))[:2], [0.05, -0.5], rtol=1e-12)
+    bodies = {"bar": {"mass": 1.0, "com": (0, 0, -0.5), "inertia": (0.1, 0.1, 0.1)}}
+    joints = {"pivot": {"type": "hinge", "child": "bar", "axis": (0, 1, 0)}}
+    with pytest.raises(ValueError, match=r"lacks a number that is drawn: no parameter 'bodies.rod.com.z'"):
+        environment(scene=scene(bodies=bodies, joints=joints), randomise=estimate())
     with pytest.raises(ValueError, match="`factor` must not be negative"):
         envs.Posterior(estimate(), factor=-1.0)
     with pytest.raises(ValueError, match="must be at least 0 and less than 1"):
         envs.Uniform({"bodies.*.mass": 1.0})
+
+
+def test_shares_of_numbers_are_drawn_evenly():
+    system, params = sx.build(scene())
+    made = envs.Uniform({"bodies.*.mass": 0.3, "bodies.rod.com.*": 0.1, "bodies.rod.com.z": 0.2})
+    made.check(system)
+    assert made.drawn(system) == ("bodies.rod.mass", "bodies.rod.com.x", "bodies.rod.com.y", "bodies.rod.com.z")
+    drawn = _draws(made, system, params, jax.random.split(jax.random.PRNGKey(0), COUNT))
+    for value, middle, share in ((drawn.mass[:, 0], 1.0, 0.3), (drawn.com[:, 0, 2], -0.5, 0.2)):
+        off = np.asarray(value / middle - 1)
+        assert (np.abs(off) <= share).all()
+        np.testing.assert_allclose(off.std(), share / np.sqrt(3), rtol=5 * np.sqrt(0.8 / (4 * COUNT)))
+    np.testing.assert_array_equal(drawn.viscous, 0.05)
+
+
+def test_a_page_shows_what_was_drawn(tmp_path):
+    env = environment(randomise=estimate())
+    page = envs.save_draws(env, tmp_path / "drawn.html", count=20)
+    text = page.read_text(encoding="utf-8")
+    assert all(path in text for path in (VISCOUS, COM, YY, "bodies.rod.mass"))
+    assert "src=" not in text.split("<body>")[1].split("plotly.js")[0]  # nothing from elsewhere
+    with pytest.raises(ValueError, match="draws nothing"):
+        envs.save_draws(environment(), tmp_path / "none.html")

@@ -9,6 +9,7 @@ from .moment import Moment as Moment
 from .observation import AbstractObservation as AbstractObservation
 from .observation import Coordinates as Coordinates
 from .observation import Sensors as Sensors
+from .draws import save_draws as save_draws
 from .randomisation import AbstractRandomisation as AbstractRandomisation
 from .randomisation import Posterior as Posterior
 from .randomisation import Uniform as Uniform

@@ -31,6 +31,8 @@ def state_from_joints(
     params: Params,
     joints: Mapping[str, Any] | None = None,
     bodies: Mapping[str, Any] | None = None,
+    *,
+    prepared: Prepared | None = None,
 ) -> State:
     """A state that satisfies every joint, from joint coordinates and rates at t = 0.
 
@@ -44,13 +46,14 @@ def state_from_joints(
     - `bodies`: for bodies that no joint connects to the world: name -> mapping with `position` [m], `rotation`
       (rotation vector [rad]), `velocity` of the frame origin (world) [m/s], `angular_velocity` (body axes) [rad/s].
       What is found for the joints moves the first body of such a group least, so that it stays where it is put.
+    - `prepared`: `spookax.prepare(system, params)`, where that is known.
 
     **Returns:** a `State` with the velocities *at* t = 0; `rollout` moves them half a step back. Differentiable in
     the coordinates and in `params`: trees by forward kinematics, loops by the implicit rule at the solution. A loop
     that cannot be closed shows in `assembly_error`.
     """
     given, paced, position, rate = _read(system, joints or {}, bodies or {})
-    prepared = prepare(system, params)
+    prepared = prepare(system, params) if prepared is None else prepared
 
     def along_tree(position: Coordinates) -> tuple[Array, Array]:
         return _forward_kinematics(system, prepared, position)
