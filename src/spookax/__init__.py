@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import control as control
     from . import envs as envs
     from ._compiled import jit as jit
     from .estimation.continuous import KalmanBucy as KalmanBucy
@@ -74,7 +75,7 @@ _HOMES = {
     ".system": ("Params", "State", "System", "build"),
     ".viewer": ("save_html", "view"),
 }
-_ROOMS = ("envs",)  # modules whose names are not repeated here
+_ROOMS = ("control", "envs")  # modules whose names are not repeated here
 _HOME = {
     entry.partition("=")[0]: (module, entry.partition("=")[2] or entry)
     for module, entries in _HOMES.items()

@@ -1,8 +1,8 @@
 """Fenced blocks of the Markdown pages, and how they are run: each page in order, in a folder of its own.
 
-`demo`, `scenes`, `studies` and `tests` of the repository stand in that folder. A `python` block is executed with the
-names of those before it, a `console` block line by line, and what it quotes of the output must come, numbers to their
-last digit. A comment just before a block says what else is to happen:
+`demo`, `scenes`, `studies`, `tasks` and `tests` of the repository stand in that folder. A `python` block is executed
+with the names of those before it, a `console` block line by line, and what it quotes of the output must come, numbers
+to their last digit. A comment just before a block says what else is to happen:
 
     <!-- block: write FILE -->     the block becomes this file
     <!-- block: merge FILE -->     its top keys take the place of those of this YAML file
@@ -33,7 +33,7 @@ from spookax.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-LINKED = ("demo", "scenes", "studies", "tests")
+LINKED = ("demo", "scenes", "studies", "tasks", "tests")
 CODE = ("python", "console", "yaml")
 
 _PIECE = re.compile(

@@ -1,5 +1,7 @@
 """The functional environment: its motion is the simulator's, its readings those of a causal observer."""
 
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from envs.rigs import DELAY, STEP, SUBSTEPS, environment, scene, task
 import spookax as sx
 from spookax import envs
 from spookax._results import EPISODE_RESULTS
+from spookax.constraints import prepare
 
 PERIODS = 12
 
@@ -175,3 +178,62 @@ def test_an_action_of_another_shape_is_refused(env):
     state, _ = env.reset(jax.random.key(0))
     with pytest.raises(ValueError, match=r"shape \(1,\) \(motors: drive\), got \(2,\)"):
         env.step(state, np.zeros(2))
+
+
+def _return(episode, key, actions):
+    """Sum of rewards of an episode."""
+    state, _ = episode.reset(key)
+
+    def body(state, action):
+        state, out = episode.step(state, action)
+        return state, (out.reward, out.terminated)
+
+    _, (reward, over) = jax.lax.scan(body, state, actions)
+    return jnp.sum(reward), over
+
+
+@pytest.mark.slow
+def test_the_gradient_of_a_return_is_its_central_difference():
+    """Dry friction, a rail with stops and a motor that lags: by all actions and by a mass, no friction switching."""
+    cart = sx.read_scene(Path(__file__).parents[2] / "scenes/cart_pole.yaml")
+    drive = envs.Configuration({"pivot": np.pi}, weight={"rail": 0.5}, at={"pivot": 1.0}, start={"pivot": 0.1})
+    env = envs.Environment(cart, drive, actions={"belt": 12.0}, control_period=0.02, action_delay=0.005)
+    actions = np.linspace(6.0, 9.0, 30)[:, None]  # one way: the cart slides all the time
+    key = jax.random.PRNGKey(2)
+
+    def of(mass, actions):
+        engine = prepare(env.episode.system, eqx.tree_at(lambda p: p.mass, env.episode.engine.params, mass))
+        return _return(eqx.tree_at(lambda e: e.engine, env.episode, engine), key, actions)
+
+    mass = env.episode.engine.params.mass
+    (_, over), slopes = sx.jit(jax.value_and_grad(of, argnums=(0, 1), has_aux=True))(mass, jnp.asarray(actions))
+    assert not np.asarray(over).any()
+    way = np.random.default_rng(0).normal(size=actions.shape)
+    call, d = sx.jit(lambda mass, actions: of(mass, actions)[0]), 1e-5
+    by_actions = (call(mass, actions + d * way) - call(mass, actions - d * way)) / (2 * d)
+    heavier = np.array([0.0, d])
+    by_mass = (call(mass + heavier, actions) - call(mass - heavier, actions)) / (2 * d)
+    assert abs(float(by_actions)) > 1e-3
+    assert abs(float(by_mass)) > 1e-3
+    np.testing.assert_allclose(np.sum(slopes[1] * way), by_actions, rtol=1e-5)
+    np.testing.assert_allclose(slopes[0][1], by_mass, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_32_bits_move_as_64_do_and_joints_are_softer():
+    softer = {"regularisation": {"relative_compliance": 1e-4, "v_creep": 1e-3}}
+
+    def run(**changes):
+        env = environment(scene=scene(**changes), time_limit=1.0, task=task(start_rate={}, start={}))
+        actions = jnp.asarray(4 * np.sin(np.arange(40) / 4)[:, None], dtype=env.episode.engine.params.mass.dtype)
+        reward, _ = sx.jit(_return)(env.episode, jax.random.PRNGKey(0), actions)
+        return env, float(reward)
+
+    _, expected = run(**softer)
+    with jax.enable_x64(False):
+        small, found = run()
+    assert small.episode.engine.params.mass.dtype == jnp.float32
+    assert small.scene.regularisation.relative_compliance == 1e-4
+    assert environment().scene.regularisation.relative_compliance == 1e-6
+    # 40 rewards after up to 80 steps, each rounded to 1e-7 of an angle of up to 3 rad
+    np.testing.assert_allclose(found, expected, rtol=0, atol=40 * 80 * 3 * np.finfo(np.float32).eps)

@@ -15,8 +15,11 @@ from ..scene.explain import nearest
 from ..system import Params, System
 from .plant import Plant
 
-_NEWTON_STEPS = 3  # to a balance; inputs are linear but for what bounds them
-_RESIDUAL = 1e-6  # of an equilibrium, relative to what weight does in a control period; 32-bit floats: a thousand times
+_NEWTON_STEPS = 8  # to a balance
+_PLACE = 1e-3  # of a step in positions beside one of inputs
+_RANK = 1e-9  # singular values below which a direction has no effect
+_FAR = 0.2  # rad or m, from where the balance was asked for
+_RESIDUAL = 1e-8  # of an equilibrium, in a control period [rad, rad/s or m, m/s]; 32-bit floats: a thousand times
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,12 +103,15 @@ def lqr(
 ) -> Regulator:
     """The regulator of an equilibrium that costs least, for the linearised mechanism without dry friction.
 
-    The cost is the integral over time of sum(weight (q - q_0)^2) + sum(rate_weight q'^2) + sum(input_weight (u - u_0)^2).
+    The cost is the integral over time of
+
+        sum(weight (q - q_0)^2) + sum(rate_weight q'^2) + sum(input_weight (u - u_0)^2).
 
     **Arguments:**
 
     - `at`: coordinate -> position where it is to stand [rad or m]; the others at zero. What the motors have to give
-      there is found.
+      there is found. Where they cannot hold it there (a base that is tilted, a centre of mass beside the line), it is
+      the nearest place within 0.2 rad or m where they can: `Regulator.linear.x`.
     - `weight`: coordinate -> weight of its position; 1 for all if left out. `rate_weight`: 0 if left out.
     - `input_weight`: of every motor's input, one number or motor -> number.
     - `motors`, `steps`: see `Plant`.
@@ -115,17 +121,18 @@ def lqr(
     free = without_dry_friction(params)
     plant = Plant(system, free, motors=motors, steps=steps)
     x, h = plant.point(dict(at)), steps * float(params.step)
-    u, off = _balance(plant, x)
-    tolerance = _RESIDUAL * (1.0 if off.dtype == np.float64 else 1e3)
-    worst = float(np.max(np.abs(off)))
-    if not worst <= tolerance * max(1.0, 10 * h):
-        name = plant.coordinates[int(np.argmax(np.abs(off))) % len(plant.coordinates)]
+    tolerance = _RESIDUAL * (1.0 if free.mass.dtype == np.float64 else 1e3) * max(1.0, 10 * h)
+    asked = x
+    x, u, off = _balance(plant, x, tolerance)
+    if not (np.max(np.abs(off)) <= tolerance and np.max(np.abs(x - asked)) <= _FAR):
         raise ValueError(
-            f"no input of {', '.join(plant.motors)} holds the mechanism at {dict(at)}: '{name}' begins to move, by "
-            f"{worst:.2g} in a control period. Give positions where it is in balance."
+            f"no input of {', '.join(plant.motors)} holds the mechanism at {dict(at)}, or within {_FAR:g} rad or m of "
+            "it. Give positions where it is in balance."
         )
     linear = linearise(system, free, x, u, motors=plant.motors, steps=steps)
-    Q = _weights(plant.coordinates, weight, 1.0, "weight") + _weights(plant.coordinates, rate_weight, 0.0, "rate_weight")
+    Q = _weights(plant.coordinates, weight, 1.0, "weight") + _weights(
+        plant.coordinates, rate_weight, 0.0, "rate_weight"
+    )
     given = input_weight if isinstance(input_weight, Mapping) else dict.fromkeys(plant.motors, float(input_weight))
     R = _weights(plant.motors, given, 1.0, "input_weight")
     if min(R) <= 0:
@@ -145,7 +152,9 @@ def without_dry_friction(params: Params) -> Params:
     """The same mechanism, whose joints do not stick; viscous friction and drag stay."""
     where = ("coulomb", "stribeck_excess", "bearing", "learned_force")
     return eqx.tree_at(
-        lambda p: [getattr(p, name) for name in where], params, [jnp.zeros_like(getattr(params, name)) for name in where]
+        lambda p: [getattr(p, name) for name in where],
+        params,
+        [jnp.zeros_like(getattr(params, name)) for name in where],
     )
 
 
@@ -171,11 +180,22 @@ def _local(plant: Plant, x: Array, u: Array) -> tuple[Array, Array, Array]:
     return (*jax.vmap(plant.slopes)(x, u), jax.vmap(plant.next)(x, u))
 
 
-def _balance(plant: Plant, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs under which x stays, by least squares, and what it moves by then."""
-    u = np.zeros(len(plant.motors))
-    for _ in range(_NEWTON_STEPS):
-        _, B, after = (np.asarray(a)[0] for a in _local(plant, on_device(x[None]), on_device(u[None])))
-        u = u - np.linalg.pinv(B) @ (after - x)
-    *_, after = _local(plant, on_device(x[None]), on_device(u[None]))
-    return u, np.asarray(after)[0] - x
+def _balance(plant: Plant, x: np.ndarray, tolerance: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A balance: where it is, inputs there, what still moves in a control period.
+
+    Inputs that hold the mechanism at x if there are any, else those and the place next to it, by Newton steps of least
+    squares on the rates that a control period begins.
+    """
+    n, u = len(plant.coordinates), np.zeros(len(plant.motors))
+    off = np.full(2 * n, np.inf)
+    for place in (0.0, _PLACE):
+        scale = np.concatenate([np.full(n, place), np.ones(u.size)])
+        for _ in range(_NEWTON_STEPS):
+            A, B, after = (np.asarray(a)[0] for a in _local(plant, on_device(x[None]), on_device(u[None])))
+            off = after - x
+            if np.max(np.abs(off)) <= tolerance:
+                return x, u, off
+            slope = np.concatenate([A[n:, :n], B[n:]], axis=1) * scale
+            d = -scale * (np.linalg.pinv(slope, rcond=_RANK) @ off[n:])
+            x, u = x + np.concatenate([d[:n], np.zeros(n)]), u + d[n:]
+    return x, u, off

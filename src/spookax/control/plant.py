@@ -27,7 +27,8 @@ class Plant(eqx.Module):
     - `steps`: of a control period.
 
     **Raises:** `ValueError` for unknown motors, and for mechanisms whose state is not positions and rates of a tree of
-    joints: closed loops, couplings, free bodies, ball joints and what rolls, motors with a delay, elasto-slide elements.
+    joints: closed loops, couplings, free bodies, ball joints and what rolls, motors with a delay, elasto-slide
+    elements.
     """
 
     system: System = eqx.field(static=True)

@@ -1,5 +1,6 @@
 """Environments for learning and control: any scene with a task, as pure functions of a state."""
 
+from .draws import save_draws as save_draws
 from .environment import Environment as Environment
 from .environment import EnvState as EnvState
 from .environment import Outcome as Outcome
@@ -9,7 +10,6 @@ from .moment import Moment as Moment
 from .observation import AbstractObservation as AbstractObservation
 from .observation import Coordinates as Coordinates
 from .observation import Sensors as Sensors
-from .draws import save_draws as save_draws
 from .randomisation import AbstractRandomisation as AbstractRandomisation
 from .randomisation import Posterior as Posterior
 from .randomisation import Uniform as Uniform
