@@ -72,16 +72,17 @@ def test_many_environments_move_as_single_ones_and_begin_again(env):
         _, out = env.step(alone, 4.0 * actions[k])  # the motor's limit
         np.testing.assert_allclose(moved[k], out.observation, rtol=0, atol=1e-12)
         np.testing.assert_allclose(reward[k], out.reward, rtol=0, atol=1e-12)
+    last = moved
     for _ in range(24):  # 0.5 s
         last, _, terminated, truncated, _ = many.step(actions)
     assert truncated.all()
     assert not terminated.any()
     again, reward, terminated, truncated, _ = many.step(actions)
-    assert not (reward.any())
-    assert not (truncated.any())
-    assert not (terminated.any())
+    assert not reward.any()
+    assert not truncated.any()
+    assert not terminated.any()
     np.testing.assert_allclose(again[:, 0], again[:, 1], rtol=0, atol=1e-10)  # no motion yet
-    assert not np.allclose(again, last)  # pyright: ignore[reportPossiblyUnboundVariable]
+    assert not np.allclose(again, last)
     assert not np.allclose(again, seen)  # others than the first
 
 

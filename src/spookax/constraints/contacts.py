@@ -175,7 +175,5 @@ def answer(
     across = jnp.eye(2, dtype=y.dtype) - u[:, :, None] * u[:, None, :]
     slope = along + jnp.pad(turning[:, None, None] * across, ((0, 0), (1, 0), (1, 0)))
     slope = jnp.where(sticks[:, None, None], jnp.eye(3, dtype=y.dtype), jnp.where(slides[:, None, None], slope, 0.0))
-    alive = contacts.live
-    return jnp.where(alive[:, None], lam, 0.0), jnp.where(alive[:, None, None], slope, 0.0) / contacts.sigma[
-        :, None, None
-    ]
+    slope = slope / contacts.sigma[:, None, None]
+    return jnp.where(contacts.live[:, None], lam, 0.0), jnp.where(contacts.live[:, None, None], slope, 0.0)

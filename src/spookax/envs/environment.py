@@ -105,7 +105,7 @@ class Episode(eqx.Module):
         )
         return state, self._with_tells(observation, moment)
 
-    def step(self, state: EnvState, action: Float[Array, " actions"]) -> tuple[EnvState, Outcome]:
+    def step(self, state: EnvState, action: Float[AnyArray, " actions"]) -> tuple[EnvState, Outcome]:
         """See `Environment.step`."""
         engine, h = (self.engine if state.own is None else state.own), self.engine.params.step
         finite = jnp.all(jnp.isfinite(action))
@@ -267,7 +267,7 @@ class Environment:
         """
         return _reset(self.episode, _raw(key))
 
-    def step(self, state: EnvState, action: Float[Array, " actions"]) -> tuple[EnvState, Outcome]:
+    def step(self, state: EnvState, action: Float[AnyArray, " actions"]) -> tuple[EnvState, Outcome]:
         """One control period under an action [the motors' units], which counts as the nearest that its limits allow.
 
         A step that fails is not taken and ends the episode with its `cause`; so does an action that is not finite. An
@@ -288,7 +288,7 @@ class Environment:
         return _reset_many(self.episode, jax.vmap(_raw)(keys) if _typed(keys) else keys)
 
     def step_many(
-        self, states: EnvState, actions: Float[Array, "batch actions"], *, again: bool = False
+        self, states: EnvState, actions: Float[AnyArray, "batch actions"], *, again: bool = False
     ) -> tuple[EnvState, Outcome]:
         """`step` of many environments; `again`: begin the next episode where one ends, as `step_or_reset`.
 

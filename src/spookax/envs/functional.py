@@ -161,8 +161,8 @@ class BraxForm:
 
 def _asked(episode: Episode, action: Array) -> Array:
     """Actions in the motors' units."""
-    low, high = episode.actuation.low, episode.actuation.high
-    return (high + low) / 2 + (high - low) / 2 * action  # pyright: ignore[reportReturnType]
+    low, high = jnp.asarray(episode.actuation.low), jnp.asarray(episode.actuation.high)
+    return (high + low) / 2 + (high - low) / 2 * action
 
 
 def _dtype(env: Environment) -> np.dtype:

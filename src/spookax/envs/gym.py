@@ -101,7 +101,7 @@ class GymEnv(gymnasium.Env):
         """One control period under an action in [-1, 1]."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call `reset` before `step`")
-        self._state, out = self.environment.step(self._state, self._of.asked(action))  # pyright: ignore[reportArgumentType]
+        self._state, out = self.environment.step(self._state, self._of.asked(action))
         self._note()
         info: dict[str, Any] = {"success": bool(out.success)}
         if out.cause != EPISODE_RESULTS.successful:
@@ -128,8 +128,8 @@ class GymEnv(gymnasium.Env):
     def _show(self) -> None:
         if len(self._shown) > 1:
             time = np.arange(len(self._shown)) * self.environment.control_period
-            parts = [np.concatenate([getattr(p, name) for p in self._shown]) for name in ("p_WB", "e_WB")]
-            view(self.environment.scene, BodyPoses(time, *parts, self._shown[0].names), open_browser=True)  # pyright: ignore[reportCallIssue]
+            p, e = (np.concatenate([getattr(poses, name) for poses in self._shown]) for name in ("p_WB", "e_WB"))
+            view(self.environment.scene, BodyPoses(time, p, e, self._shown[0].names), open_browser=True)
         self._shown = []
 
 
@@ -181,7 +181,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         if self._state is None:
             raise gymnasium.error.ResetNeeded("call `reset` before `step`")
         again = self._over
-        moved, out = self.environment.step_many(self._state, self._of.asked(actions))  # pyright: ignore[reportArgumentType]
+        moved, out = self.environment.step_many(self._state, self._of.asked(actions))
         observation = np.array(out.observation)
         if again.any():
             begun, first = self.environment.reset_many(self._keys())

@@ -123,15 +123,15 @@ def _one(sight: Sight, sensor: int) -> Float[Array, " size"]:
     params, one = moment.engine.params, jnp.ones((), sight.sd.dtype)
     offset = params.offset[sensor, : system.sensors[sensor].size]
     if not system.sensors[sensor].delayed:
-        pair = (jax.tree.map(lambda a, k=k: a[k], sight.past) for k in (1, 0))
-        return readings(system, moment.engine, (sensor,), *pair, one) + offset  # pyright: ignore[reportCallIssue]
+        before, now = (jax.tree.map(lambda a, k=k: a[k], sight.past) for k in (1, 0))
+        return readings(system, moment.engine, (sensor,), before, now, one) + offset
     # motion before the start is none: what is older than that is read there
     age = jnp.minimum(params.age[sensor], moment.time)
     held = jax.tree.leaves(sight.past)[0].shape[0]
     back = jnp.clip(jnp.floor(age / params.step + 1e-9), 0, held - 2).astype(int)
-    pair = (jax.tree.map(lambda a, k=k: a[back + k], sight.past) for k in (1, 0))
+    before, now = (jax.tree.map(lambda a, k=k: a[back + k], sight.past) for k in (1, 0))
     engine = eqx.tree_at(lambda p: p.params.age, moment.engine, params.age.at[sensor].set(age))
-    return readings(system, engine, (sensor,), *pair, one + back) + offset  # pyright: ignore[reportCallIssue]
+    return readings(system, engine, (sensor,), before, now, one + back) + offset
 
 
 def states_kept(system: System, ages: np.ndarray, step: float, drawn: bool) -> int:

@@ -96,8 +96,10 @@ class Posterior(AbstractRandomisation):
 
     def check(self, system: System) -> None:
         _known(system, self.shared.paths)
-        if system.bodies != self.shared.system.bodies:  # pyright: ignore[reportOptionalMemberAccess]
-            raise ValueError(f"the estimate is of bodies {', '.join(self.shared.system.bodies)}, the scene has others")  # pyright: ignore[reportOptionalMemberAccess]
+        own = self.shared.system
+        assert own is not None
+        if system.bodies != own.bodies:
+            raise ValueError(f"the estimate is of bodies {', '.join(own.bodies)}, the scene has others")
 
     def drawn(self, system: System) -> tuple[str, ...]:
         return self.shared.paths

@@ -219,9 +219,9 @@ class Point(AbstractTask):
     def start(self, key: Array) -> Start:
         one, other = jax.random.split(key)
         box, spread = jnp.asarray(self.box), jnp.asarray(self.spread)
-        middle = self.target + box * jax.random.uniform(one, (3,), box.dtype, -1.0, 1.0)
+        middle = jnp.asarray(self.target) + box * jax.random.uniform(one, (3,), box.dtype, -1.0, 1.0)
         drawn = spread * jax.random.uniform(other, spread.shape, spread.dtype, -1.0, 1.0)
-        return Start({name: {"offset": drawn[i]} for i, name in enumerate(self.moved)}, middle)  # pyright: ignore[reportArgumentType]
+        return Start({name: {"offset": drawn[i]} for i, name in enumerate(self.moved)}, middle)
 
     def reward(self, now: Moment, action: Float[Array, " actions"], after: Moment) -> Scalar:
         return jnp.exp(-self._distance(after) / self.scale) - jnp.sum(self.action_weight * action**2)

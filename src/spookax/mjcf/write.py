@@ -111,6 +111,11 @@ class _Writer:
             self._sensor(name, sensor)
         for name, row in self.scene.rows.items():
             self.report.add(f"rows.{name}", f"a row of one's own (`{row.type}`) has no MJCF", "Delete it.")
+        if self.scene.contacts is not None:
+            self.report.add("contacts", "contacts are not written to MJCF", "Delete them.")
+        for name in (name for name, body in self.scene.bodies.items() if body.initial is not None):
+            cure = "Delete `initial`, and set `qpos` of its free joint in a keyframe."
+            self.report.add(f"bodies.{name}", "where a free body starts is not written to MJCF", cure)
         self._start(nested, closed=bool(closing or len(self.equality)))
         for element in (self.asset, self.equality, self.actuator, self.sensor):
             if not len(element):

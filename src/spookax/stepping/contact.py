@@ -22,8 +22,10 @@ from . import saddle
 from .pivoting import on_set
 
 _ITERATIONS = 80
-_EXACT = 1e-10  # of what forces change of the velocity in the step, and a part of itself: what ends the search
-_ENOUGH = 1e-6  # of the same: what is a solution where rounding lets nothing better be found
+# By the size of a float, parts of what forces change of the velocity in the step and of a part of itself: what ends the
+# search, and what is a solution where rounding lets nothing better be found.
+_EXACT = {8: 1e-10, 4: 1e-5}
+_ENOUGH = {8: 1e-6, 4: 1e-2}
 _PART = 0.1
 _HALVED = 0.5
 _FLAT = 0.05  # slope at which a line search ends, of that at its start
@@ -97,6 +99,7 @@ def newton(system: System, rows: Rows) -> Found:
     assert touch is not None
     bare = _without(rows, jnp.zeros_like(rows.p))
     mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
+    exact, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _ENOUGH))
     changed = _speed(matvec(inverse, rows.p) + touch.start, rows.D, mass)
     unit = jnp.maximum(changed + _PART * _speed(touch.start, rows.D, mass), jnp.finfo(changed.dtype).tiny)
 
@@ -112,13 +115,12 @@ def newton(system: System, rows: Rows) -> Found:
         return r, gap, jnp.maximum(worst, jnp.max(jnp.abs(gap), initial=0.0)) / unit
 
     def go_on(carry):
-        _, _, worst, before, k = carry
-        stuck = (worst <= _ENOUGH) & (worst > _HALVED * before)
-        return ~(worst <= _EXACT) & ~stuck & (k < _ITERATIONS) & jnp.isfinite(worst)
+        _, _, (_, _, worst), before, k = carry
+        stuck = (worst <= enough) & (worst > _HALVED * before)
+        return ~(worst <= exact) & ~stuck & (k < _ITERATIONS) & jnp.isfinite(worst)
 
     def body(carry):
-        v, lam, before, _, k = carry
-        r, gap, _ = wrong(v, lam)
+        v, lam, (r, gap, before), _, k = carry
         rate = contacts.rates(system, touch, v)
         impulse, falls = contacts.answer(touch, rate)
         x, free = at_bounds(v)
@@ -160,13 +162,13 @@ def newton(system: System, rows: Rows) -> Found:
         search = (one, zero, jnp.inf * one, *climbing(one), jnp.where((k == 0) & bool(system.node_rows), _SEARCHES, 0))
         a = jax.lax.while_loop(unsettled, nearer, search)[0]
         v, lam = v + a * dv, lam + a * dlam
-        return v, lam, wrong(v, lam)[2], before, k + 1
+        return v, lam, wrong(v, lam), before, k + 1
 
     v, lam = touch.start, jnp.zeros_like(rows.a)
-    begin = v, lam, wrong(v, lam)[2], jnp.full_like(unit, jnp.inf), jnp.zeros((), dtype=int)
-    v, lam, worst, _, k = jax.lax.while_loop(go_on, body, begin)
+    begin = v, lam, wrong(v, lam), jnp.full_like(unit, jnp.inf), jnp.zeros((), dtype=int)
+    v, lam, (_, _, worst), _, k = jax.lax.while_loop(go_on, body, begin)
     x, free = at_bounds(v)
-    solved = worst <= _ENOUGH
+    solved = worst <= enough
     result = MLCP_RESULTS.where(solved, MLCP_RESULTS.successful, MLCP_RESULTS.contact_limit)
     return Found(v, lam, x, free, result, k)
 

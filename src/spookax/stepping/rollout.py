@@ -45,7 +45,7 @@ class Trajectory(eqx.Module):
     stop_forces: Float[Array, "n-1 stops"]  # on the axes, of every `limits.lower`, `limits.upper` [N m or N]
     drive_forces: Float[Array, "n-1 drives"]  # of the motors that hold to `max_force` by a row with bounds [N m or N]
     element_forces: Float[Array, "n-1 elements"]  # of elasto-slide elements on their axes [N m or N]
-    contact_forces: Float[Array, "n-1 points 3"]  # on the body of the first surface, world [N], see `contact_places`
+    contact_forces: Float[Array, "n-1 points 3"]  # on the body of the first surface, world [N], as in `System.contacts`
     pivots: Int[Array, " n-1"]
     state: State
     result: STEP_RESULTS

@@ -169,7 +169,8 @@ def set_up(
     given = settings.process_noise.density
     density = max(given.values()) if isinstance(given, dict) else given
     level = np.array([given[n] / density for n in system.axis_names()]) if isinstance(given, dict) else np.ones(())
-    noise = ProcessNoise(settings.process_noise.kind or ("bodies" if scene.adrift() else "joints"), density)
+    kind = "bodies" if scene.adrift() and not isinstance(given, dict) else "joints"
+    noise = ProcessNoise(settings.process_noise.kind or kind, density)
     indices = tuple(system.sensor_index(s) for s in sensors)
     model = Multibody(system, params, shared, own, noise, indices)
     sd = np.concatenate([np.full(system.sensors[system.sensor_index(n)].size, sensor_sd(scene, n)) for n in sensors])

@@ -124,7 +124,7 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
         a, b = (index[name] for name in (reversed(names) if swapped else names))
         pairs.append(Pair(a, b, kind))
     pairs.sort(key=lambda pair: list(POINTS).index(pair.kind))
-    bounces = any(
+    bounces = bool(pairs) and any(
         material.restitution > 0 or f"contacts.materials.{name}.restitution" in unknown
         for name, material in found.materials.items()
     )
