@@ -16,7 +16,7 @@ from .scene import Scene, SceneError, read_scene
 from .scene.explain import Finding, Loc
 from .scene.kinds import free_axes
 from .scene.located import Located, dotted, load_located
-from .scene.parts import Placed
+from .scene.parts import Start
 from .stepping import state_from_joints
 from .stepping.start import assembly_error, closed_from
 from .system import Params, State, System, build
@@ -106,7 +106,7 @@ def _assembled(
     return scene, located, system, params, state, np.asarray(position)
 
 
-def _placed(initial: Placed) -> dict[str, Array]:
+def _placed(initial: Start) -> dict[str, Array]:
     return {key: on_device(np.array(value)) for key, value in initial.model_dump().items()}
 
 

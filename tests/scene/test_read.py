@@ -30,7 +30,7 @@ def one_problem(folder: Path, text: str):
 def test_shipped_scenes_are_read(path):
     scene = read_scene(path)
     assert scene.bodies
-    assert scene.joints
+    assert scene.joints or scene.contacts
 
 
 def test_every_key_arrives_where_it_belongs():

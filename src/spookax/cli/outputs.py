@@ -29,7 +29,8 @@ Table = dict[str, Float[np.ndarray, " n"]]
 
 
 def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, inputs: Inputs) -> Table:
-    """Time, motor inputs, joint positions and rates, and readings without noise, at every step.
+    """Time, motor inputs, joint positions and rates, poses of bodies that no joints hold to the world, and readings
+    without noise, at every step.
 
     Columns are called after the paths of the scene: `joints.elbow.rate [rad/s]`, `sensors.encoder [rad]`. An
     input is what the motor gets from its time on; at the last time the one before. Nothing follows after a
@@ -48,6 +49,11 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
         unit = "rad" if axis.rotational else "m"
         columns[f"joints.{axis.name}.position [{unit}]"] = position[:, i]
         columns[f"joints.{axis.name}.rate [{unit}/s]"] = rate[:, i]
+    for name in scene.adrift():
+        for suffix, unit, values in zip(
+            _SUFFIXES[6], 3 * ["m"] + 3 * ["rad"], np.asarray(_pose(params, trajectory, name)).T, strict=True
+        ):
+            columns[f"bodies.{name}{suffix} [{unit}]"] = values
     dimensions = sensor_dimensions(scene)
     for sensor in system.sensors:
         read = np.asarray(readings(system, params, trajectory, sensor))
@@ -67,12 +73,17 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
     elif sensor.type == "joint_rate":
         value = trajectory.rate[:, target, None]
     else:
-        value = trajectory.origins(params)[:, target]
+        value = _pose(params, trajectory, system.bodies[target])
         if sensor.type == "point_position":
-            value = value + rotation.matrix(e[:, target]) @ params.point[system.sensor_index(sensor.name)]
-        else:
-            value = jnp.concatenate([value, jax.vmap(rotation.log)(e[:, target])], axis=-1)
+            value = value[:, :3] + rotation.matrix(e[:, target]) @ params.point[system.sensor_index(sensor.name)]
     return value + params.offset[system.sensor_index(sensor.name), : sensor.size]
+
+
+def _pose(params: Params, trajectory: Trajectory, body: str) -> Float[Array, "n 6"]:
+    """Origin [m] and rotation vector [rad] of a body's frame in the world."""
+    target = trajectory.body_names.index(body)
+    turned = jax.vmap(rotation.log)(jnp.asarray(trajectory.e)[:, target])
+    return jnp.concatenate([jnp.asarray(trajectory.origins(params))[:, target], turned], axis=-1)
 
 
 def _earlier(trajectory: Trajectory, age: float) -> Trajectory:

@@ -8,8 +8,9 @@ import pydantic
 from pydantic import Field
 
 from spookax.scene.explain import Finding, nearest, refuse, shown
-from spookax.scene.fields import Name, NonNegative, Positive, Strict, Vector
+from spookax.scene.fields import Name, NonNegative, Positive, Strict
 from spookax.scene.kinds import kind_of
+from spookax.scene.shapes import Box, Capsule, Cylinder, Placed, Sphere
 
 DEFAULT = "default"
 WORLD = "world"
@@ -37,48 +38,32 @@ class Material(Strict):
     )
 
 
-class _Surface(Strict):
+class _Touches(Strict):
     body: Name = Field(default=WORLD, description="Name of a body, or `world`")
-    at: Vector = Field(default=(0.0, 0.0, 0.0), description="Centre in body axes, three numbers [m]")
-    rotation: Vector = Field(default=(0.0, 0.0, 0.0), description="Orientation in the body, a rotation vector [rad]")
     material: Name = Field(default=DEFAULT, description="Name of a material")
     group: Name | None = Field(default=None, description="Surfaces of one group do not touch each other")
 
 
-class Plane(_Surface):
+class Plane(_Touches, Placed):
     """A plane through `at`; what is solid lies on the side of local -z."""
 
     type: Literal["plane"] = Field(description="A plane across local z, solid below")
 
 
-class SphereSurface(_Surface):
-    """A sphere."""
-
-    type: Literal["sphere"] = Field(description="A sphere")
-    radius: Positive = Field(description="Radius [m]")
+class SphereSurface(_Touches, Sphere):
+    """A sphere that touches."""
 
 
-class CapsuleSurface(_Surface):
-    """A cylinder along local z with round ends."""
-
-    type: Literal["capsule"] = Field(description="A cylinder along local z with round ends")
-    radius: Positive = Field(description="Radius [m]")
-    length: Positive = Field(description="Length of the cylindrical part, without the round ends [m]")
+class CapsuleSurface(_Touches, Capsule):
+    """A capsule that touches."""
 
 
-class CylinderSurface(_Surface):
-    """A cylinder along local z."""
-
-    type: Literal["cylinder"] = Field(description="A cylinder along local z")
-    radius: Positive = Field(description="Radius [m]")
-    length: Positive = Field(description="Length along z [m]")
+class CylinderSurface(_Touches, Cylinder):
+    """A cylinder that touches."""
 
 
-class BoxSurface(_Surface):
-    """A box."""
-
-    type: Literal["box"] = Field(description="A box")
-    size: tuple[Positive, Positive, Positive] = Field(description="Full lengths along x, y and z [m]")
+class BoxSurface(_Touches, Box):
+    """A box that touches."""
 
 
 Surface = Annotated[Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface, Field(discriminator="type")]

@@ -33,7 +33,7 @@ def _settle(part: Strict, **values: Any) -> None:
         (part.model_fields_set.discard if value is None else part.model_fields_set.add)(key)
 
 
-class Placed(Strict):
+class Start(Strict):
     """Where a body that no joint ties to the world is at t = 0, and how it moves."""
 
     position: Vector = Field(default=ZERO, description="Origin of its frame in the world, three numbers [m]")
@@ -60,7 +60,7 @@ class Body(Strict):
         default=None, description="Density of all shapes, instead of mass, com and inertia [kg/m^3]"
     )
     shapes: list[Shape] = Field(default_factory=list, description="Shapes, for looks and for `density`")
-    initial: Placed | None = Field(
+    initial: Start | None = Field(
         default=None, description="Pose and velocity at t = 0, of a body that no joint ties to the world"
     )
 

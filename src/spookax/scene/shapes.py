@@ -31,20 +31,22 @@ class Solid:
         return Solid(self.volume, centroid, rotation @ self.inertia @ rotation.T)
 
 
-class _Shape(Strict):
+class Placed(Strict):
+    """Where a shape is in its body, and its colour."""
+
     at: Vector = Field(default=(0.0, 0.0, 0.0), description="Centre in body axes, three numbers [m]")
     rotation: Vector = Field(default=(0.0, 0.0, 0.0), description="Orientation in the body, a rotation vector [rad]")
     colour: Colour = Field(default="#8899aa", description='Colour, "#rrggbb" in quotes')
 
 
-class Box(_Shape):
+class Box(Placed):
     """A box with its centre at `at`."""
 
     type: Literal["box"] = Field(description="A box")
     size: tuple[Positive, Positive, Positive] = Field(description="Full lengths along x, y and z [m]")
 
 
-class Cylinder(_Shape):
+class Cylinder(Placed):
     """A cylinder along its local z axis with its centre at `at`."""
 
     type: Literal["cylinder"] = Field(description="A cylinder along local z")
@@ -52,7 +54,7 @@ class Cylinder(_Shape):
     length: Positive = Field(description="Length along z [m]")
 
 
-class Capsule(_Shape):
+class Capsule(Placed):
     """A cylinder along local z with half a sphere on either end, centred at `at`."""
 
     type: Literal["capsule"] = Field(description="A cylinder along local z with round ends")
@@ -60,14 +62,14 @@ class Capsule(_Shape):
     length: Positive = Field(description="Length of the cylindrical part, without the round ends [m]")
 
 
-class Sphere(_Shape):
+class Sphere(Placed):
     """A sphere with its centre at `at`."""
 
     type: Literal["sphere"] = Field(description="A sphere")
     radius: Positive = Field(description="Radius [m]")
 
 
-class Mesh(_Shape):
+class Mesh(Placed):
     """A triangle mesh from a file; its own origin is put at `at`."""
 
     type: Literal["mesh"] = Field(description="A triangle mesh from a file (STL, OBJ, PLY, ...)")

@@ -4,7 +4,7 @@ Geometries are three.js JSON, which meshcat's viewer reads. Its cylinders lie al
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..scene import Scene
+from ..scene.contacts import Plane, Surface
 from ..scene.kinds import frame
 from ..scene.parts import Body, Joint
-from ..scene.shapes import Box, Capsule, Cylinder, Mesh, Sphere, load_mesh, matrices, rotation_matrix
+from ..scene.shapes import Box, Capsule, Cylinder, Mesh, Shape, Sphere, load_mesh, matrices, rotation_matrix
 from .poses import pose_matrix
 
 WORLD = "world"
+_GROUND = 6.0  # extent of a plane, in sizes of the largest body; more where bodies start farther out
+_THIN = 0.01
 _GREY = "#555555"
 _PLAIN = "#8899aa"
 _FRAME = {"x": "#cc3311", "y": "#228833", "z": "#0055cc"}
@@ -38,14 +41,19 @@ class Part:
 def parts_of(scene: Scene, joints: bool = True) -> dict[str, list[Part]]:
     """The parts of every body and of the world, by name.
 
-    A body without shapes becomes a frame, a sphere at its centre of mass whose volume goes with its mass, and
-    rods from there to its joints. `joints` adds markers: a pin along an axis that turns, a rail along one that
-    slides, a ball.
+    A body without shapes is drawn by its surfaces that touch; without any it becomes a frame, a sphere at its centre of
+    mass whose volume goes with its mass, and rods from there to its joints. `joints` adds markers: a pin along an axis
+    that turns, a rail along one that slides, a ball.
     """
-    shapes = {name: list(_shapes(body)) for name, body in scene.bodies.items()}
+    touching = list(scene.contacts.surfaces.values()) if scene.contacts else []
+    looks = {name: body.shapes or [s for s in touching if s.body == name] for name, body in scene.bodies.items()}
+    shapes = {name: list(_shapes(found)) for name, found in looks.items()}
     size = _size(scene, shapes)
     heaviest = max((body.mass for name, body in scene.bodies.items() if not shapes[name]), default=1.0)
-    parts: dict[str, list[Part]] = {WORLD: list(_frame(0.12 * size))}
+    ground = [surface for surface in touching if surface.body == WORLD]
+    away = [np.abs(body.initial.position).max() for body in scene.bodies.values() if body.initial]
+    extent = max(_GROUND * size, 3 * max(away, default=0.0))
+    parts: dict[str, list[Part]] = {WORLD: [*_frame(0.12 * size), *_shapes(ground, extent)]}
     for name, body in scene.bodies.items():
         parts[name] = shapes[name] or list(_stick_figure(body, joint_points(scene, name), size, heaviest))
     for name, joint in scene.joints.items() if joints else ():
@@ -72,8 +80,9 @@ def _size(scene: Scene, shapes: dict[str, list[Part]]) -> float:
     return max(extents) or 1.0
 
 
-def _shapes(body: Body) -> Iterator[Part]:
-    for index, shape in enumerate(body.shapes):
+def _shapes(shapes: Iterable[Shape | Surface], extent: float = 0.0) -> Iterator[Part]:
+    """Shapes and surfaces; of planes a square slab of some extent. [m]"""
+    for index, shape in enumerate(shapes):
         name = f"{shape.type}_{index}"
         X = pose_matrix(shape.at, rotation_matrix(shape.rotation))
         match shape:
@@ -88,6 +97,10 @@ def _shapes(body: Body) -> Iterator[Part]:
                     yield _sphere(f"{name}_{side}", shape.radius, end, shape.colour)
             case Sphere():
                 yield _sphere(name, shape.radius, X, shape.colour)
+            case Plane():
+                thick = _THIN * extent
+                slab = X @ pose_matrix((0.0, 0.0, -thick / 2), np.eye(3))
+                yield _box(name, (extent, extent, thick), slab, shape.colour)
             case Mesh():
                 yield _mesh(name, shape, X)
 

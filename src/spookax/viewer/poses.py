@@ -97,16 +97,18 @@ class BodyPoses:
 def initial_poses(scene: Scene) -> BodyPoses:
     """Poses at the joint positions under the scene's `initial`, along a spanning tree of its joints.
 
-    Joints are taken breadth first from the world; a group of bodies that nothing ties to it stands with its
-    first body at the origin. Loops are drawn as the file says, closed or not: for the assembled pose show a
-    state.
+    Joints are taken breadth first from the world; a group of bodies that nothing ties to it stands with its first body
+    where its `initial` says, or at the origin. Loops are drawn as the file says, closed or not: for the assembled pose
+    show a state.
     """
     X_WB: dict[str, np.ndarray] = {"world": np.eye(4)}
     waiting = dict(scene.joints)
     while len(X_WB) <= len(scene.bodies):
         ready = [n for n, joint in waiting.items() if joint.parent in X_WB or joint.child in X_WB]
         if not ready:
-            X_WB[next(name for name in scene.bodies if name not in X_WB)] = np.eye(4)
+            name = next(name for name in scene.bodies if name not in X_WB)
+            start = scene.bodies[name].initial
+            X_WB[name] = pose_matrix(start.position, rotation_matrix(start.rotation)) if start else np.eye(4)
         for name in ready:
             joint = waiting.pop(name)
             X_PC = _relative_pose(name, joint, scene.initial)
