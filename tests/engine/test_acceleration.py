@@ -18,7 +18,7 @@ from spookax.protocol import ModelError
 from spookax.stepping.acceleration import accelerations
 from spookax.stepping.start import assembly_error
 
-PENDULUM = "scenes/point_pendulums.yaml"
+PENDULUM = "tests/engine/point_pendulums.yaml"
 
 
 def motion(scene, kind="joints"):

@@ -76,18 +76,15 @@ def _cut(X, Y, face: Array) -> tuple[Array, Array, Array, Array]:
     out = jnp.where(jnp.sum(axes_X[face] * (Y.r - X.r)) < 0, -1.0, 1.0) * axes_X[face]
     u, w = axes_X[(face + 1) % 3], axes_X[(face + 2) % 3]
     limits = jnp.stack([X.size[(face + 1) % 3], X.size[(face + 2) % 3]])
-    to_face = jnp.stack([u, w, out])
+    to_face, square = jnp.stack([u, w, out]), _QUAD.astype(out.dtype)
     other = jnp.argmax(jnp.abs(matvec(axes_Y, out)))
     toward = jnp.where(jnp.sum(axes_Y[other] * out) > 0, -1.0, 1.0)
-    centre = (
-        matvec(to_face, Y.r + toward * Y.size[other] * axes_Y[other] - X.r)
-        - jnp.array([0.0, 0.0, 1.0]) * (X.size[face])
-    )
+    centre = matvec(to_face, Y.r + toward * Y.size[other] * axes_Y[other] - X.r).at[2].add(-X.size[face])
     p, q = (matvec(to_face, axes_Y[(other + k) % 3] * Y.size[(other + k) % 3]) for k in (1, 2))
-    quad = centre + _QUAD[:, :1] * p + _QUAD[:, 1:] * q
+    quad = centre + square[:, :1] * p + square[:, 1:] * q
 
     # the corners of the rectangle, seen in the parallelogram's own coordinates
-    corners = _QUAD * limits
+    corners = square * limits
     rest = corners - centre[:2]
     area = p[0] * q[1] - p[1] * q[0]
     area = jnp.where(jnp.abs(area) > 0, area, 1.0)  # of a face that is seen along: not the nearest
@@ -112,11 +109,12 @@ def _cut(X, Y, face: Array) -> tuple[Array, Array, Array, Array]:
     near = jnp.sum((flat[:, None] - flat[None]) ** 2, axis=-1) < _ALIKE * limits[0] * limits[1]
     before = np.tri(len(flat), k=-1, dtype=bool)
     valid = valid & ~jnp.any(near & before & valid[None], axis=1)
-    live, chosen = jax.lax.top_k(valid.astype(found.dtype), _KEPT)
-    kept = found[chosen]
+    place = jnp.cumsum(valid) - 1  # those that there are come first, without a sort, which not every program has
+    chosen = (valid & (place == np.arange(_KEPT)[:, None])).astype(found.dtype)
+    kept, live = matmul(chosen, found), np.arange(_KEPT) <= place[-1]
     base = X.r + X.size[face] * out
     points = base + kept[:, :1] * u + kept[:, 1:2] * w + kept[:, 2:] / 2 * out
-    return points, out, kept[:, 2], live > 0
+    return points, out, kept[:, 2], live
 
 
 def _crossing(A, B, axes_A: Array, axes_B: Array, normal: Array, edges: Array) -> tuple[Array, Array]:

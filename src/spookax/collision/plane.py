@@ -9,7 +9,6 @@ from .._typing import Array
 from ..math.product import matvec
 
 _CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
-_RIM = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
 
 
 def _above(A, B, points: Array) -> tuple[Array, Array, Array, Array]:
@@ -26,13 +25,13 @@ def sphere(A, B):
 
 def capsule(A, B):
     """The lowest points of both ends."""
-    ends = A.r + jnp.array([[1.0], [-1.0]]) * A.size[1] * A.R[:, 2]
+    ends = A.r + jnp.stack([A.R[:, 2], -A.R[:, 2]]) * A.size[1]
     return _above(A, B, ends - A.size[0] * B.R[:, 2])
 
 
 def box(A, B):
     """All corners: a choice among them could jump."""
-    return _above(A, B, A.r + matvec(jnp.broadcast_to(A.R, (8, 3, 3)), _CORNERS * A.size))
+    return _above(A, B, A.r + matvec(jnp.broadcast_to(A.R, (8, 3, 3)), _CORNERS.astype(A.size.dtype) * A.size))
 
 
 def cylinder(A, B):
@@ -42,7 +41,7 @@ def cylinder(A, B):
     square = jnp.sum(down * down)
     tilted = square > jnp.finfo(square.dtype).eps
     lowest = jnp.where(tilted, down / jnp.sqrt(jnp.where(tilted, square, 1.0)), A.R[:, 0])
-    fixed = _RIM[:, :1] * A.R[:, 0] + _RIM[:, 1:] * A.R[:, 1]
+    fixed = jnp.stack([A.R[:, 0], A.R[:, 1], -A.R[:, 0], -A.R[:, 1]])
     rim = A.size[0] * jnp.concatenate([fixed, lowest[None]])
     ends = A.size[1] * along
     return _above(A, B, A.r + jnp.concatenate([rim + ends, rim - ends]))

@@ -39,8 +39,7 @@ def sphere_capsule(A, B):
 def capsule_capsule(A, B):
     """The four ends, each against the other capsule, and the crossing of the axes where it is within both: none of them
     is chosen, so that nothing jumps where one takes over from another."""
-    signs = jnp.array([[1.0], [-1.0]])
-    ends_A, ends_B = (X.r + signs * X.size[1] * X.R[:, 2] for X in (A, B))
+    ends_A, ends_B = (X.r + jnp.stack([X.R[:, 2], -X.R[:, 2]]) * X.size[1] for X in (A, B))
     a, b, d = A.R[:, 2], B.R[:, 2], B.r - A.r
     cos = jnp.sum(a * b)
     square = 1 - cos * cos

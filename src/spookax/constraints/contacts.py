@@ -54,7 +54,7 @@ def surfaces(system: System, params: Params, r: Float[Array, "bodies 3"], e: Flo
     com = jnp.concatenate([params.com, jnp.zeros_like(r[:1])])[np.array(of)]
     turned = matmul(R, rotation.matrix(rotation.exp(params.surface_turn)))
     boxes = np.array([surface.type == "box" for surface in system.contacts.surfaces])[:, None]
-    halves = jnp.where(boxes, 0.5, jnp.array([1.0, 0.5, 1.0])) * params.surface_size
+    halves = np.where(boxes, 0.5, [1.0, 0.5, 1.0]).astype(params.surface_size.dtype) * params.surface_size
     return Posed(origin + matvec(R, params.surface_at - com), turned, halves)
 
 
@@ -89,7 +89,7 @@ def rows(
     found = places(system, surfaces(system, params, r, e))
     frame = jax.vmap(_frame)(found.normal)
     points, bodies = [point for point, _ in of.sides], [body for _, body in of.sides]
-    axes = take(frame, points) * jnp.where(of.is_first, 1.0, -1.0)[:, None, None]
+    axes = take(frame, points) * np.where(of.is_first, 1, -1).astype(r.dtype)[:, None, None]
     arm = take(found.point, points) - take(r, bodies)
     turn = matmul(rotation.cross(arm[:, None, :], axes), take(rotation.matrix(e), bodies))
     J = jnp.concatenate([axes, turn], axis=-1)
@@ -117,8 +117,8 @@ def _of_pairs(system: System, numbers: Float[Array, " materials"]) -> Float[Arra
 
 def _frame(n: Float[Array, " 3"]) -> Float[Array, "3 3"]:
     """Rows n, t1, t2; any tangents do, as the law has no axes."""
-    other = jnp.where(jnp.abs(n[0]) < 0.57, jnp.array([1.0, 0.0, 0.0]), jnp.array([0.0, 1.0, 0.0]))
-    t = rotation.cross(n, other.astype(n.dtype))
+    other = jnp.where(jnp.abs(n[0]) < 0.57, *np.eye(3, dtype=n.dtype)[:2])
+    t = rotation.cross(n, other)
     t = t / jnp.sqrt(jnp.sum(t * t))
     return jnp.stack([n, t, rotation.cross(n, t)])
 
