@@ -111,7 +111,7 @@ def _cut(X, Y, face: Array) -> tuple[Array, Array, Array, Array]:
     valid = valid & ~jnp.any(near & before & valid[None], axis=1)
     place = jnp.cumsum(valid) - 1  # those that there are come first, without a sort, which not every program has
     chosen = (valid & (place == np.arange(_KEPT)[:, None])).astype(found.dtype)
-    kept, live = matmul(chosen, found), np.arange(_KEPT) <= place[-1]
+    kept, live = matmul(chosen, found), jnp.arange(_KEPT) <= place[-1]
     base = X.r + X.size[face] * out
     points = base + kept[:, :1] * u + kept[:, 1:2] * w + kept[:, 2:] / 2 * out
     return points, out, kept[:, 2], live

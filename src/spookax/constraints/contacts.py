@@ -54,7 +54,7 @@ def surfaces(system: System, params: Params, r: Float[Array, "bodies 3"], e: Flo
     com = jnp.concatenate([params.com, jnp.zeros_like(r[:1])])[np.array(of)]
     turned = matmul(R, rotation.matrix(rotation.exp(params.surface_turn)))
     boxes = np.array([surface.type == "box" for surface in system.contacts.surfaces])[:, None]
-    halves = np.where(boxes, 0.5, [1.0, 0.5, 1.0]).astype(params.surface_size.dtype) * params.surface_size
+    halves = params.surface_size * np.where(boxes, 0.5, [1.0, 0.5, 1.0]).astype(params.surface_size.dtype)
     return Posed(origin + matvec(R, params.surface_at - com), turned, halves)
 
 
