@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .scene import SceneError as SceneError
     from .scene import read_scene as read_scene
     from .scene import write_scene as write_scene
+    from .scene.row_types import register_row as register_row
     from .stepping import Simulator as Simulator
     from .stepping import Trajectory as Trajectory
     from .stepping import inverse_dynamics as inverse_dynamics
@@ -62,6 +63,7 @@ _HOMES = {
     ".protocol": ("ModelError", "Noise"),
     ".report": ("write_report",),
     ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
+    ".scene.row_types": ("register_row",),
     ".stepping": ("Simulator", "Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
     ".study.choose": ("choose_friction",),
     ".study.equations": ("EquationsEstimate", "identify_equations"),

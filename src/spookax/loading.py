@@ -10,13 +10,14 @@ from jax._src import xla_bridge
 
 from ._compiled import on_device, seldom_called
 from ._typing import Array, Float
-from .constraints import axes, contacts, frames
+from .constraints import axes, bounded, contacts, frames
 from .constraints.assemble import axis_motion, joint_rows, velocity
 from .scene import Scene, SceneError, read_scene
 from .scene.explain import Finding, Loc
 from .scene.kinds import free_axes
 from .scene.located import Located, dotted, load_located
 from .scene.parts import Start
+from .scene.row_types import row_findings
 from .stepping import state_from_joints
 from .stepping.start import assembly_error, closed_from
 from .system import Params, State, System, build
@@ -80,15 +81,13 @@ def _assembled(
         located = Located(f"scene '{scene.name}'", {})
     else:
         scene, located = read_scene(scene), load_located(scene, error=SceneError)
-    missing = [name for name in scene.rows if name not in {c.name for c in constraints}]
-    if missing:
-        cure = "Load the scene in Python and give the row's class as `load(path, constraints=(...,))`."
-        message = "no class for this row was given"
-        raise SceneError(located.problem(Finding(("rows", n), None, message, cure)) for n in missing)
+    wrong = row_findings(scene, constraints)
+    if wrong:
+        raise SceneError(located.problem(finding) for finding in wrong)
     system, params = build(scene, constraints)
     given = {name: {"position": on_device(x.position), "rate": on_device(x.rate)} for name, x in scene.initial.items()}
     free = {name: _placed(body.initial) for name, body in scene.bodies.items() if body.initial is not None}
-    state, (gaps, coupled), rows_gap, rates, position, overlap = _assemble(system, params, given, free)
+    state, (gaps, coupled), rows_gap, rates, position, overlap, gaps_of_own = _assemble(system, params, given, free)
     tolerance = _TOLERANCE[params.mass.dtype.itemsize]
     missed = [*_open_loops(system, [np.abs(np.asarray(gap)) for gap in gaps], tolerance)]
     missed += _missed_couplings(system, [np.asarray(gap) for gap in coupled], tolerance)
@@ -97,6 +96,8 @@ def _assembled(
         found = list(_unreachable(system, params, scene, tolerance, missed)) or found
     if not found and float(rows_gap) > tolerance:
         found = [Finding(("rows",), None, f"a row of your own is violated by {float(rows_gap):.3g}", _CURE)]
+    if not found:
+        found = list(_cut_short(system, scene, np.asarray(gaps_of_own), tolerance))
     if not found:
         found = list(_rates_that_clash(system, scene, np.asarray(rates), tolerance))
     if not found:
@@ -125,7 +126,8 @@ def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]
     b_A, b_B, rates, position = axis_motion(system, kin, state.near, velocity(state))
     coupled, _ = axes.coupling_rows(system, params, b_A, b_B, position)
     overlap = contacts.gaps(system, params, state.r, state.e)
-    return state, (gaps, coupled), assembly_error(system, params, state), rates, position, overlap
+    own = bounded.gaps(system, params, state.r, state.e)
+    return state, (gaps, coupled), assembly_error(system, params, state), rates, position, overlap, own
 
 
 @seldom_called
@@ -240,6 +242,16 @@ def _rates_that_clash(system: System, scene: Scene, rates: np.ndarray, tolerance
                 f"{found:.6g} in the compromise"
             )
             yield Finding(loc, None, message, "Give the rate of one joint alone, or rates that fit together.")
+
+
+def _cut_short(system: System, scene: Scene, gaps: np.ndarray, tolerance: float) -> Iterator[Finding]:
+    """The user's unilateral rows that are violated at the start."""
+    for (b, _), gap in zip(system.own_lines, gaps, strict=True):
+        if gap < -tolerance:
+            name = system.bounded[b].name
+            loc = ("rows", name) if name in scene.rows else ("bodies",)
+            message = f"the row '{name}' says gap >= 0, and starts at {gap:.3g}"
+            yield Finding(loc, None, message, "Start the bodies where it holds, or give the row other numbers.")
 
 
 def _inside_each_other(system: System, gaps: np.ndarray, sizes: np.ndarray) -> Iterator[Finding]:

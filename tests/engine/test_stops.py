@@ -20,7 +20,7 @@ def stops(restitution=0.0):
 def force_on(system, trajectory, name):
     """Force of both stops of an axis over time."""
     boxes = [system.boxes[i] for i in system.boxes_of("lower", "upper")]
-    mine = [i for i, row in enumerate(boxes) if row.axis == system.axis_of(name)]
+    mine = [i for i, row in enumerate(boxes) if row.line == system.axis_of(name)]
     return trajectory.stop_forces[:, mine].sum(axis=1)
 
 

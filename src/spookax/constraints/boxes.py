@@ -1,4 +1,6 @@
-"""Rows with bounds on the axes: dry friction, stops, motors with a largest force. Unknown x, impulse `force` x:
+"""Rows with bounds: dry friction, stops, motors with a largest force, elements on the axes, and the user's own.
+
+Each acts along a line (`System.boxes`) with the Jacobian b. Unknown x, impulse `force` x:
 
     w = rate (b v+) + slack x + offset,   lower <= x <= upper,   w >= 0 at lower, <= 0 at upper, = 0 between
 
@@ -9,11 +11,14 @@
 | stop, before it | 1 | 1 | Sigma | e / h: the step ends at the stop | the same |
 | motor with a largest force f | h f | kappa | h f | -push, see `drive` | -1 .. 1 |
 | element, spring k and reach d, deflection c | h k d | 1 | 4 d / h | 4 c / h - (b v if it sticks) | -1 .. 1 |
+| the user's own, see `bounded` | 1 | 1 | Sigma | of its gap or speed | h times its limits |
 
 Source: Marklund, Servin, Larson (2025), eqs. (2.19)-(2.22). The rows of a motor are multiplied by its kappa, so that
 it may be zero. Those of a stop lack Spook's gamma b v, which lets part of the speed of an impact pass: what happens to
 that speed is said by the restitution (`stepping.impacts`), or it is lost.
 """
+
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -25,6 +30,8 @@ from ..math import network
 from ..math.blocks import take
 from ..math.limited import limited
 from ..system import Params, System
+from . import bounded
+from .prepared import Prepared
 
 
 class Box(eqx.Module):
@@ -95,26 +102,28 @@ def _load(
     return out
 
 
-def _lower(system: System) -> np.ndarray:
-    return np.array([row.kind == "lower" for row in system.boxes], dtype=bool)
+def _stops(system: System) -> tuple[list[int], np.ndarray]:
+    """Axis of every stop, and which of them are lower ones."""
+    chosen = [system.boxes[i] for i in system.boxes_of("lower", "upper")]
+    return [row.line for row in chosen], np.array([row.kind == "lower" for row in chosen], dtype=bool)
 
 
-def _beyond(system: System, params: Params, position: Float[Array, " axes"]) -> Float[Array, " boxes"]:
-    """Position of the axis minus that of its stop, for every row with bounds; means nothing for other rows."""
-    at = system.box_axes
-    return take(position, at) - jnp.where(_lower(system), take(params.lower, at), take(params.upper, at))
+def _beyond(system: System, params: Params, position: Float[Array, " axes"]) -> Float[Array, " stops"]:
+    """Position of the axis minus that of its stop."""
+    at, low = _stops(system)
+    return take(position, at) - jnp.where(low, take(params.lower, at), take(params.upper, at))
 
 
-def reached(system: System, params: Params, position: Float[Array, " axes"]) -> Bool[Array, " boxes"]:
-    """Whether an axis is at its stop or beyond; means nothing for rows of other kinds."""
+def reached(system: System, params: Params, position: Float[Array, " axes"]) -> Bool[Array, " stops"]:
+    """Whether an axis is at its stop or beyond."""
     beyond = _beyond(system, params, position)
-    return jnp.where(_lower(system), beyond <= 0, beyond >= 0)
+    return jnp.where(_stops(system)[1], beyond <= 0, beyond >= 0)
 
 
-def elastic(system: System, slow: Float[Array, " axes"], rate: Float[Array, " axes"]) -> Bool[Array, " boxes"]:
-    """Whether an axis goes towards its stop fast enough to bounce off it; means nothing for rows of other kinds."""
-    at = system.box_axes
-    toward = jnp.where(_lower(system), -take(rate, at), take(rate, at))
+def elastic(system: System, slow: Float[Array, " axes"], rate: Float[Array, " axes"]) -> Bool[Array, " stops"]:
+    """Whether an axis goes towards its stop fast enough to bounce off it."""
+    at, low = _stops(system)
+    toward = jnp.where(low, -take(rate, at), take(rate, at))
     return (toward > take(slow, at)) & np.array([system.axes[i].bounces for i in at], dtype=bool)
 
 
@@ -144,53 +153,92 @@ def stretched(
     return limited(moved, params.element_reach)
 
 
-def rows(
-    system: System,
-    params: Params,
-    mobility: Float[Array, " axes"],
-    slow: Float[Array, " axes"],
-    command: Float[Array, " motors"],
-    rate: Float[Array, " axes"],
-    position: Float[Array, " axes"],
-    deflection: Float[Array, " elements"],
-) -> Box:
-    """The rows at a state; `mobility`, `slow`: as in `Prepared`."""
-    h = params.step
-    parts: list[tuple[Array, Array, Array, Array, Array, Array]] = []
-    if system.friction_axes:
-        force = h * dry_friction(system, params, command, rate, position)
-        one = jnp.ones_like(force)
-        upper = one
-        if system.backward_axes:
-            upper = one.at[np.array([system.friction_axes.index(i) for i in system.backward_axes])].set(params.backward)
-        parts.append((force, one, params.v_creep * one, jnp.zeros_like(force), -one, upper))
-    stops = system.boxes_of("lower", "upper")
-    if len(stops):
-        at, low = [system.box_axes[i] for i in stops], _lower(system)[stops]
-        beyond, at_stop = _beyond(system, params, position)[stops], reached(system, params, position)[stops]
-        gamma = 1 / (1 + 4 * take(params.stop_relaxation, at))
-        slack = take(params.stop_compliance * mobility, at)
-        offset = jnp.where(at_stop, 4 * gamma, 1.0) / h * beyond
-        # one that bounces is not led back faster than it leaves by itself, or nothing would rest on it
-        away = jnp.maximum(jnp.where(low, take(rate, at), -take(rate, at)), take(slow, at))
-        bounces = np.array([system.axes[i].bounces for i in at], dtype=bool)
-        offset = jnp.where(at_stop & bounces, jnp.clip(offset, -away, away), offset)
-        # one that will bounce is not slowed down before
-        far = jnp.where(~at_stop & elastic(system, slow, rate)[stops], 0.0, jnp.inf)
-        one = jnp.ones_like(offset)
-        parts.append((one, one, slack, offset, jnp.where(low, 0.0, -far), jnp.where(low, far, 0.0)))
-    for i in system.boxes_of("motor"):
-        row = system.boxes[i]
-        push, kappa = drive(system, params, row.motor, command[row.motor], rate[row.axis], position[row.axis])
-        force, one = h * params.max_force[row.motor], jnp.ones_like(h)
-        parts.append((force[None], kappa[None], force[None], -push[None], -one[None], one[None]))
-    if system.elements:
-        reach, here = params.element_reach, take(rate, [element.axis for element in system.elements])
-        # Spook's spring: its force is that of the mean of three deflections, as long as it does not slip
-        offset = 4 / h * deflection - jnp.where(jnp.abs(deflection) < reach, here, 0.0)
-        one = jnp.ones_like(reach)
-        parts.append((h * params.element_stiffness * reach, one, 4 / h * reach, offset, -one, one))
+class Here(NamedTuple):
+    """What the rows of a step are made from."""
+
+    prepared: Prepared
+    command: Float[Array, " motors"]
+    rate: Float[Array, " axes"]
+    position: Float[Array, " axes"]
+    deflection: Float[Array, " elements"]
+    own: bounded.Own
+
+
+class Part(NamedTuple):
+    """The rows of one supplier, in the order in which `System.boxes` names them."""
+
+    force: Float[Array, " rows"]
+    rate: Float[Array, " rows"]
+    slack: Float[Array, " rows"]
+    offset: Float[Array, " rows"]
+    lower: Float[Array, " rows"]
+    upper: Float[Array, " rows"]
+
+
+def rows(system: System, here: Here) -> Box:
+    """The rows at a state."""
+    suppliers = (_friction, _of_stops, _motors, _elements, _own)
+    parts = [part for supply in suppliers if (part := supply(system, here)) is not None]
     if not parts:
-        return empty(system, rate.dtype)
-    bearing = take(params.bearing, [system.friction_axes[i] for i in system.bearings])
+        return empty(system, here.rate.dtype)
+    bearing = take(here.prepared.params.bearing, [system.friction_axes[i] for i in system.bearings])
     return Box(*map(jnp.concatenate, zip(*parts, strict=True)), bearing=bearing)
+
+
+def _friction(system: System, here: Here) -> Part | None:
+    if not system.friction_axes:
+        return None
+    params = here.prepared.params
+    force = params.step * dry_friction(system, params, here.command, here.rate, here.position)
+    one = jnp.ones_like(force)
+    upper = one
+    if system.backward_axes:
+        upper = one.at[np.array([system.friction_axes.index(i) for i in system.backward_axes])].set(params.backward)
+    return Part(force, one, params.v_creep * one, jnp.zeros_like(force), -one, upper)
+
+
+def _of_stops(system: System, here: Here) -> Part | None:
+    at, low = _stops(system)
+    if not at:
+        return None
+    params, slow, rate = here.prepared.params, here.prepared.slow, here.rate
+    beyond, at_stop = _beyond(system, params, here.position), reached(system, params, here.position)
+    gamma = 1 / (1 + 4 * take(params.stop_relaxation, at))
+    slack = take(params.stop_compliance * here.prepared.mobility, at)
+    offset = jnp.where(at_stop, 4 * gamma, 1.0) / params.step * beyond
+    # one that bounces is not led back faster than it leaves by itself, or nothing would rest on it
+    away = jnp.maximum(jnp.where(low, take(rate, at), -take(rate, at)), take(slow, at))
+    bounces = np.array([system.axes[i].bounces for i in at], dtype=bool)
+    offset = jnp.where(at_stop & bounces, jnp.clip(offset, -away, away), offset)
+    # one that will bounce is not slowed down before
+    far = jnp.where(~at_stop & elastic(system, slow, rate), 0.0, jnp.inf)
+    one = jnp.ones_like(offset)
+    return Part(one, one, slack, offset, jnp.where(low, 0.0, -far), jnp.where(low, far, 0.0))
+
+
+def _motors(system: System, here: Here) -> Part | None:
+    parts, params = [], here.prepared.params
+    for i in system.boxes_of("motor"):
+        axis, m = system.boxes[i].line, system.boxes[i].number
+        push, kappa = drive(system, params, m, here.command[m], here.rate[axis], here.position[axis])
+        force, one = params.step * params.max_force[m], jnp.ones_like(params.step)
+        parts.append(Part(force, kappa, force, -push, -one, one))
+    return Part(*map(jnp.stack, zip(*parts, strict=True))) if parts else None
+
+
+def _elements(system: System, here: Here) -> Part | None:
+    if not system.elements:
+        return None
+    params, h, reach = here.prepared.params, here.prepared.params.step, here.prepared.params.element_reach
+    rate = take(here.rate, [element.axis for element in system.elements])
+    # Spook's spring: its force is that of the mean of three deflections, as long as it does not slip
+    offset = 4 / h * here.deflection - jnp.where(jnp.abs(here.deflection) < reach, rate, 0.0)
+    one = jnp.ones_like(reach)
+    return Part(h * params.element_stiffness * reach, one, 4 / h * reach, offset, -one, one)
+
+
+def _own(system: System, here: Here) -> Part | None:
+    if not system.own_lines:
+        return None
+    one = jnp.ones_like(here.own.offset)
+    return Part(one, one, here.own.slack, here.own.offset, here.own.lower, here.own.upper)

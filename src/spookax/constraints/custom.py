@@ -1,4 +1,5 @@
-"""The user's own rows: holonomic g(q) = 0 (Jacobian by AD) and nonholonomic G(q) v = gamma(t).
+"""The user's own rows, with Jacobians by AD: holonomic g(q) = 0, nonholonomic G(q) v = gamma(t), and with bounds:
+unilateral g(q) >= 0, and a force that holds G(q) v = gamma(t) only as far as it may.
 
 A row class is a frozen dataclass: what it holds is topology. Its numbers come from `defaults()` and live in `Params`,
 so that they can be changed, identified and differentiated under the path `rows.NAME.KEY`.
@@ -28,6 +29,8 @@ import jax.numpy as jnp
 
 from .._typing import Array, Float, Quaternion, Scalar, Vector3
 from ..math import rotation
+from ..system import Params, System
+from .frames import Kinematics
 
 
 class Pose(NamedTuple):
@@ -53,6 +56,7 @@ class AbstractRow(abc.ABC):
     bodies: tuple[str, ...]
     num_rows: int
     holonomic: ClassVar[bool]
+    bounded: ClassVar[bool] = False
 
     def defaults(self) -> Mapping[str, float]:
         """Numbers of the row with their start values (SI); they become parameters `rows.NAME.KEY`."""
@@ -83,6 +87,35 @@ class AbstractNonholonomic(AbstractRow):
     def target(self, time: Scalar, values: Mapping[str, Scalar]) -> Float[Array, " rows"]:
         """gamma(t) [m/s or rad/s]; zero unless overridden."""
         return jnp.zeros(self.num_rows)
+
+
+class AbstractUnilateral(AbstractHolonomic):
+    """g(q) >= 0: a force that only opens the gap, where it would close in the step (a rope, a bump stop).
+
+    What is closed is led back as other rows are; a gap that closes does not bounce.
+    """
+
+    bounded = True
+
+
+class AbstractBounded(AbstractNonholonomic):
+    """G(q) v = gamma(t) as far as a bounded force can hold it (a clutch, a brake, dry friction in a place of its own).
+
+    Within the bounds the row holds; at one of them the speed goes where the force does not reach.
+    """
+
+    bounded = True
+
+    @abc.abstractmethod
+    def limits(self, values: Mapping[str, Scalar]) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+        """Lowest and highest force along every row [N or N m], which may be infinite; positive ones raise G(q) v."""
+
+
+def poses_of(system: System, params: Params, kin: Kinematics, names: tuple[str, ...]) -> tuple[Pose, ...]:
+    """Poses of the named bodies for a user row."""
+    com = jnp.concatenate([params.com, jnp.zeros_like(params.com[:1])])
+    index = [-1 if name == "world" else system.bodies.index(name) for name in names]
+    return tuple(Pose(kin.r[i], kin.e[i], com[i]) for i in index)
 
 
 def moved(pose: Pose, d: Float[Array, " 6"]) -> Pose:

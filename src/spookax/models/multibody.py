@@ -15,7 +15,8 @@ from .._results import STEP_RESULTS
 from .._typing import AnyArray, Array, Float, Scalar
 from ..complementarity import Replay
 from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, gyro, prepare
-from ..constraints.assemble import damping, scatter, velocity
+from ..constraints.assemble import scatter, velocity
+from ..constraints.prepared import damping
 from ..math import rotation, small
 from ..math.product import matvec
 from ..protocol import AbstractResidualModel, Noise, Transition

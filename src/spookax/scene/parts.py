@@ -362,8 +362,11 @@ class Initial(Strict):
 
 
 class UserRow(Strict):
-    """A row of the user's own, looked up by the name under which its class is registered."""
+    """A row of the user's own: its class under the name by which it is registered, and the numbers of the row."""
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True)
 
-    type: Text = Field(description="Registered name")
+    type: Text = Field(description="Name under which the class is registered")
+    bodies: tuple[Text, ...] | None = Field(
+        default=None, description="Bodies that it acts on; those of the class if left out"
+    )

@@ -146,6 +146,9 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
             unit = position[rotational[sensor.joint]]
             yield from _scalars("sensors", name, {"offset": unit})
             yield from _harmonics(("sensors", name, "cyclic_error"), sensor.cyclic_error, unit)
+    for name, row in scene.rows.items():
+        numbers = [key for key, value in (row.model_extra or {}).items() if isinstance(value, int | float)]
+        yield from _scalars("rows", name, dict.fromkeys(numbers, "SI"))
 
 
 def _parts(place: str, friction: Friction, units: Mapping[str, str]) -> Iterator[tuple[str, _Quantity]]:

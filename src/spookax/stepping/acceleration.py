@@ -12,7 +12,8 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..constraints import Prepared, Rows, axes, boxes, frames
-from ..constraints.assemble import axis_motion, mass_matrix, motor_impulses, node_rates, scatter, velocity, violations
+from ..constraints.assemble import axis_motion, motor_impulses, node_rates, scatter, velocity, violations
+from ..constraints.prepared import mass_matrix
 from ..math import rotation
 from ..math.product import matvec
 from ..system import State, System
@@ -31,7 +32,9 @@ _WHY = {
 def why_undefined(system: System) -> str | None:
     """What keeps a mechanism from having accelerations that are a function of its state; None if nothing does."""
     for row in system.boxes:
-        return f"the axis '{system.axes[row.axis].name}' has {_WHY[row.kind]}"
+        if row.kind == "own":
+            return f"the row '{system.bounded[row.number].name}' of one's own has bounds"
+        return f"the axis '{system.axes[row.line].name}' has {_WHY[row.kind]}"
     if system.contacts.pairs:
         return "surfaces may touch (`contacts`)"
     return "a motor has a delay" if system.history else None
@@ -76,12 +79,15 @@ def accelerations(
     scale = prepared.sigma / params.relative_compliance
     others = jnp.full((len(system.node_rows) - len(system.joints), system.width), jnp.mean(1 / params.mass))
     scale = jnp.concatenate([scale, others])
+    none = jnp.zeros((0, 6), dtype=v.dtype)
     rows = Rows(
         D=mass_matrix(params, prepared.J),
         p=-force,
         kappa=params.armature,
         b_A=b_A,
         b_B=b_B,
+        b_own=none,
+        b_own_ahead=none,
         G=found.G,
         G_ahead=found.G,
         sigma=jnp.where(np.asarray(system.filled), _COMPLIANCE * scale, 1.0),

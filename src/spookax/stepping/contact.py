@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float, Int
-from ..constraints import Rows, axes, contacts
+from ..constraints import Rows, contacts
 from ..math.blocks import inverses, take
 from ..math.product import matvec
 from ..system import System
@@ -129,7 +129,7 @@ def newton(system: System, rows: Rows) -> Found:
 
         drate = contacts.rates(system, touch, dv)
         box_rate, dbox = saddle.box_rates(system, rows, v), saddle.box_rates(system, rows, dv) - box.offset
-        along = take(axes.rates(system, rows.b_A, rows.b_B, dv), system.box_axes) if system.boxes else dbox
+        along = take(saddle.line_rates(system, rows, dv), system.box_lines) if system.boxes else dbox
         steady = jnp.sum(dv * r) + jnp.sum(impulse * drate) + jnp.sum(box.force * x * along)
         grows = jnp.sum(dv * saddle.balance(system, bare, dv, dlam, jnp.zeros_like(x)))
 

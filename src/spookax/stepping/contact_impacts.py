@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float
 from ..constraints import Prepared, Rows, contacts
-from ..constraints.assemble import mass_matrix
+from ..constraints.prepared import mass_matrix
 from ..system import System
 from . import saddle
 

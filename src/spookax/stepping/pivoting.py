@@ -1,6 +1,6 @@
 """Many rows with bounds without a dense matrix: the trials of `BlockPivoting`, every one a sparse solve.
 
-A free row, rate b v + slack x + offset = 0, is a viscous friction F rate / slack on its axis, and one on a bound a
+A free row, rate b v + slack x + offset = 0, is a viscous friction F rate / slack along its line, and one on a bound a
 known impulse F x b^T: with a guessed set the step is a factorisation of the same block pattern. The trials share the
 elimination of the bodies that come before any joint.
 """
@@ -16,7 +16,6 @@ from .._typing import Array, Bool, Float, Int
 from ..complementarity import BlockPivoting
 from ..complementarity.block_pivoting import bounds_of, sides_of, wanted_sides
 from ..constraints import Rows
-from ..constraints.assemble import scatter
 from ..math.block_sparse import Begun, Factor
 from ..system import System
 from . import saddle
@@ -36,7 +35,7 @@ def on_set(system: System, rows: Rows, free: Bool[Array, " boxes"], x: Float[Arr
     implicit = jnp.where(free, box.force * box.rate / box.slack, 0.0)
     given = box.force * jnp.where(free, -box.offset / box.slack, x)
     kappa = rows.kappa + saddle.spread(system, implicit)
-    p = rows.p - scatter(system, rows.b_A, rows.b_B, saddle.spread(system, given))
+    p = rows.p - saddle.push(system, rows, saddle.spread(system, given))
     return eqx.tree_at(lambda r: (r.kappa, r.p), rows, (kappa, p))
 
 

@@ -45,6 +45,7 @@ class Trajectory(eqx.Module):
     stop_forces: Float[Array, "n-1 stops"]  # on the axes, of every `limits.lower`, `limits.upper` [N m or N]
     drive_forces: Float[Array, "n-1 drives"]  # of the motors that hold to `max_force` by a row with bounds [N m or N]
     element_forces: Float[Array, "n-1 elements"]  # of elasto-slide elements on their axes [N m or N]
+    row_forces: Float[Array, "n-1 own"]  # of the user's rows with bounds, as in `System.own_lines` [N or N m]
     contact_forces: Float[Array, "n-1 points 3"]  # on the body of the first surface, world [N], as in `System.contacts`
     pivots: Int[Array, " n-1"]
     state: State
@@ -242,7 +243,8 @@ def _cut(found: Trajectory, count: int) -> Trajectory:
         return jnp.asarray(np.asarray(a)[:size]) if jax.default_backend() == "cpu" else a[:size]
 
     states = ("time", "r", "e", "v", "w", "position", "rate")
-    steps = ("joint_forces", "friction", "stop_forces", "drive_forces", "element_forces", "contact_forces", "pivots")
+    steps = ("joint_forces", "friction", "stop_forces", "drive_forces", "element_forces", "row_forces")
+    steps += ("contact_forces", "pivots")
     cut = {name: first(getattr(found, name), count + 1) for name in states}
     cut |= {name: first(getattr(found, name), count) for name in steps}
     return dataclasses.replace(found, **cut)
@@ -271,6 +273,7 @@ def _trajectory(system: System, prepared: Prepared, state: State, marched: March
         stop_forces=info.box_impulses[:, system.boxes_of("lower", "upper")] / h,
         drive_forces=info.box_impulses[:, system.boxes_of("motor")] / h,
         element_forces=info.box_impulses[:, system.boxes_of("element")] / h,
+        row_forces=info.box_impulses[:, system.boxes_of("own")] / h,
         contact_forces=info.contact_impulses / h,
         pivots=info.pivots,
         state=marched.last,

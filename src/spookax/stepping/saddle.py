@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..constraints import contacts
+from ..constraints import bounded, contacts
 from ..constraints.assemble import Rows, node_rates, scatter
 from ..constraints.axes import rates
 from ..math import block_sparse
@@ -32,8 +32,9 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touc
     `pressed`: of every axis, friction impulse per impulse in the rows of its joint, for the bearings at their level.
     `touch`: what contacts add to the bodies, J^T slope J.
 
-    What is implicit on an axis, sum kappa b^T b, is a row more in the node of its joint, kappa b v - m = 0 with the
-    impulse -b^T m: the bodies that it couples then meet in that node only, and kappa may be zero.
+    What is implicit along a line, sum kappa b^T b, is a row more in the node of its joint (or of the user's row),
+    kappa b v - m = 0 with the impulse -b^T m: the bodies that it couples then meet in that node only, and kappa may be
+    zero.
     """
     nb = system.num_bodies
     out = Store()
@@ -41,8 +42,8 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touc
     if touch is not None:
         _touch(system, touch, out)
     if system.node_rows:
-        of_axes, scaled = _axis_blocks(system, rows)
-        upper = -jnp.swapaxes(rows.G + of_axes, 1, 2)
+        of_lines, scaled = _line_blocks(system, rows)
+        upper = -jnp.swapaxes(rows.G + of_lines, 1, 2)
         if pressed is not None:
             upper = upper - _pressed_blocks(system, rows, pressed)
         diagonal = rows.sigma[:, :, None] * jnp.eye(system.width, dtype=rows.D.dtype)
@@ -63,17 +64,29 @@ def _touch(system: System, touch: Touching, out: Store) -> None:
         out.add([(sides[i][1], sides[j][1]) for i, j in pairs], matmul(mine, other))
 
 
-def _axis_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6"], Float[Array, "edges rows 6"]]:
-    """b and kappa b of the axes of every edge's joint, in the rows that the joint leaves free."""
-    count = len(system.axes)
-    index = np.full((len(system.edges), system.width), 2 * count)
+def _line_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6"], Float[Array, "edges rows 6"]]:
+    """b and kappa b of the lines of every edge's node, in the rows that the node leaves free."""
+    count = 2 * len(system.axes) + len(system.own_sides)
+    index = np.full((len(system.edges), system.width), count)
     for edge, (node, body) in enumerate(system.edges):
-        for row, axis in system.rows_of_axes[node] if node < len(system.joints) else ():
-            index[edge, row] = axis + count * (body == system.ends(axis)[1])
+        for row, line in system.rows_of_lines[node]:
+            index[edge, row] = _side(system, line, body)
     none = jnp.zeros((1, 6), dtype=rows.D.dtype)
-    b = jnp.concatenate([rows.b_A, rows.b_B])
-    scaled = jnp.concatenate([rows.kappa, rows.kappa])[:, None] * b
-    return jnp.concatenate([b, none])[index], jnp.concatenate([scaled, none])[index]
+    b = [rows.b_A, rows.b_B]
+    on_axes = rows.kappa[: len(system.axes)] if system.own_lines else rows.kappa
+    scaled = jnp.concatenate([on_axes, on_axes])[:, None] * jnp.concatenate(b)
+    if not system.own_lines:
+        return jnp.concatenate([*b, none])[index], jnp.concatenate([scaled, none])[index]
+    own = take(rows.kappa, [len(system.axes) + line for line, _ in system.own_sides])[:, None] * rows.b_own_ahead
+    return jnp.concatenate([*b, rows.b_own, none])[index], jnp.concatenate([scaled, own, none])[index]
+
+
+def _side(system: System, line: int, body: int) -> int:
+    """Place of the Jacobian of a line and one of its bodies among b_A, b_B and b_own."""
+    count = len(system.axes)
+    if line < count:
+        return line + count * (body == system.ends(line)[1])
+    return 2 * count + system.own_sides.index((line - count, body))
 
 
 def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows"]) -> Float[Array, "edges 6 rows"]:
@@ -81,7 +94,7 @@ def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows
     both = jnp.concatenate([rows.b_A, rows.b_B])[:, :, None] * jnp.concatenate([pressed, pressed])[:, None, :]
     count = len(system.axes)
     sides = [
-        [axis + count * (body == system.ends(axis)[1]) for _, axis in system.rows_of_axes[node]]
+        [axis + count * (body == system.ends(axis)[1]) for _, axis in system.rows_of_lines[node]]
         if node < len(system.joints)
         else []
         for node, body in system.edges
@@ -106,10 +119,10 @@ def begin(system: System, rows: Rows) -> block_sparse.Begun:
 
 def finish(system: System, begun: block_sparse.Begun, rows: Rows) -> block_sparse.Factor:
     """Block LU of the step matrix: `factor(system, rows)`, from what was begun with any kappa."""
-    index = np.full((len(system.node_rows), system.width), len(system.axes))
-    for node in range(len(system.joints)):
-        for row, axis in system.rows_of_axes[node]:
-            index[node, row] = axis
+    index = np.full((len(system.node_rows), system.width), system.num_lines)
+    for node, lines in enumerate(system.rows_of_lines):
+        for row, line in lines:
+            index[node, row] = line
     scale = jnp.append(rows.kappa, jnp.ones((), rows.kappa.dtype))[index]
     return begun.finish(system.num_bodies, scale, rows.sigma)
 
@@ -153,21 +166,24 @@ def refined_solve(
     return jax.lax.fori_loop(0, 2, lambda _, now: corrected(system, lu, rows, now[0], now[1], none), start)
 
 
-def box_columns(system: System, rows: Rows) -> Float[Array, "bodies 6 boxes"]:
-    """b^T of the rows with bounds, stacked over bodies."""
-    return axis_columns(system, rows, system.box_axes)
+def box_columns(system: System, rows: Rows, ahead: bool = False) -> Float[Array, "bodies 6 boxes"]:
+    """b^T of the rows with bounds, stacked over bodies; `ahead`: of their rates, not of their forces."""
+    return line_columns(system, rows, system.box_lines, ahead)
 
 
-def axis_columns(system: System, rows: Rows, which: tuple[int, ...]) -> Float[Array, "bodies 6 which"]:
-    """b^T of some axes, stacked over bodies."""
-    values = jnp.concatenate([rows.b_A, rows.b_B, jnp.zeros((1, 6), dtype=rows.D.dtype)])
+def line_columns(
+    system: System, rows: Rows, which: tuple[int, ...], ahead: bool = False
+) -> Float[Array, "bodies 6 which"]:
+    """b^T of some lines, stacked over bodies; `ahead`: as in `box_columns`."""
+    own = [rows.b_own_ahead if ahead else rows.b_own] if system.own_lines else []
+    values = jnp.concatenate([rows.b_A, rows.b_B, *own, jnp.zeros((1, 6), dtype=rows.D.dtype)])
     count = len(system.axes)
-    index = np.full((system.num_bodies, len(which)), 2 * count)
-    for column, i in enumerate(which):
-        parent, child = system.ends(i)
-        index[child, column] = count + i
-        if parent >= 0:
-            index[parent, column] = i
+    index = np.full((system.num_bodies, len(which)), values.shape[0] - 1)
+    for column, line in enumerate(which):
+        bodies = system.ends(line) if line < count else [k for i, k in system.own_sides if i == line - count]
+        for body in bodies:
+            if body >= 0:
+                index[body, column] = _side(system, line, body)
     return jnp.swapaxes(values[index], 1, 2)
 
 
@@ -183,11 +199,11 @@ def balance(
     if rows.contacts is not None:
         touch = contacts.impulses(rows.contacts, contacts.rates(system, rows.contacts, v))
         out = out - contacts.pushes(system, rows.contacts, touch)
-    if system.axes:
-        amount = rows.kappa * rates(system, rows.b_A, rows.b_B, v)
+    if system.num_lines:
+        amount = rows.kappa * line_rates(system, rows, v, ahead=True)
         if system.boxes:
             amount = amount - spread(system, forces(system, rows, lam) * x)
-        out = out + scatter(system, rows.b_A, rows.b_B, amount)
+        out = out + push(system, rows, amount)
     if system.edges:
         pushes = matvec(jnp.swapaxes(rows.G, 1, 2), take(lam, [node for node, _ in system.edges]))
         out = out - sums(pushes, system.edges_of_body)
@@ -233,9 +249,26 @@ def pressed(
     return out.at[np.array(system.friction_axes)[which]].add(amount)
 
 
-def spread(system: System, amount: Float[Array, " boxes"]) -> Float[Array, " axes"]:
-    """Sums of the numbers of rows with bounds on every axis."""
-    return amount if system.box_axes == tuple(range(len(system.axes))) else sums(amount, system.boxes_of_axis)
+def spread(system: System, amount: Float[Array, " boxes"]) -> Float[Array, " lines"]:
+    """Sums of the numbers of rows with bounds along every line."""
+    return amount if system.box_lines == tuple(range(system.num_lines)) else sums(amount, system.boxes_of_line)
+
+
+def push(system: System, rows: Rows, amount: Float[Array, " lines"]) -> Float[Array, "bodies 6"]:
+    """Impulses b^T amount on the bodies."""
+    if not system.own_lines:
+        return scatter(system, rows.b_A, rows.b_B, amount)
+    on_axes, own = amount[: len(system.axes)], amount[len(system.axes) :]
+    return scatter(system, rows.b_A, rows.b_B, on_axes) + bounded.pushes(system, rows.b_own, own)
+
+
+def line_rates(system: System, rows: Rows, v: Float[Array, "bodies 6"], ahead: bool = False) -> Float[Array, " lines"]:
+    """b v of every line; `ahead`: as in `box_columns`."""
+    on_axes = rates(system, rows.b_A, rows.b_B, v)
+    if not system.own_lines:
+        return on_axes
+    own = bounded.rates(system, rows.b_own_ahead if ahead else rows.b_own, v)
+    return jnp.concatenate([on_axes, own])
 
 
 def gaps(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, "nodes rows"]:
@@ -247,4 +280,4 @@ def box_rates(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[
     """`rate` b v + `offset` of the rows with bounds, w without its last term."""
     if not system.boxes:
         return rows.box.offset
-    return rows.box.rate * take(rates(system, rows.b_A, rows.b_B, v), system.box_axes) + rows.box.offset
+    return rows.box.rate * take(line_rates(system, rows, v, ahead=True), system.box_lines) + rows.box.offset

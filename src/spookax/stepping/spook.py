@@ -18,7 +18,7 @@ from .._results import MLCP_RESULTS, STEP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, Replay, active_set_solve, free_rows
 from ..constraints import Prepared, Rows, assemble, axes, boxes, contacts
-from ..constraints.assemble import scatter, velocity
+from ..constraints.assemble import velocity
 from ..math import rotation
 from ..math.block_sparse import Factor
 from ..math.blocks import take
@@ -45,7 +45,7 @@ class StepInfo(eqx.Module):
     result: STEP_RESULTS
     joint_impulses: Float[Array, "nodes rows"]  # lam of joints, couplings, user rows, then zeros [N s, N m s]
     levels: Float[Array, " boxes"]  # x of the rows with bounds, in the order of `System.boxes`
-    box_impulses: Float[Array, " boxes"]  # F x of these rows on their axes [N m s or N s]
+    box_impulses: Float[Array, " boxes"]  # F x of these rows along their lines [N m s or N s]
     pivots: Int[Array, ""]
     contact_impulses: Float[Array, "points 3"]  # on the body of the first surface, world axes [N s]
 
@@ -69,7 +69,7 @@ def solve_rows(
 ) -> tuple[Array, Array, Array, tuple[MLCP_RESULTS, Array]]:
     """`(v+, lam, x, (result, pivots))` of the rows: condense on the rows with bounds, solve the MLCP, expand.
 
-    With K the saddle matrix, b the axes of these rows, r, s, c their rate, slack and offset: v1 = K^-1(-p, -a),
+    With K the saddle matrix, b the lines of these rows, r, s, c their rate, slack and offset: v1 = K^-1(-p, -a),
     X = K^-1 b^T, N = r b X F + s, q = r b v1 + c, then v+ = v1 + X F x (Marklund et al. (2025), section 2.5).
     `BlockPivoting` never forms N, nor does `Replay` where that is the default. Levels that depend on the force in a
     bearing are found by Newton's method.
@@ -130,7 +130,7 @@ def _solve_condensed(system: System, solver: AbstractMLCPSolver, rows: Rows, gue
     a = jnp.concatenate([-rows.a[..., None], jnp.zeros((*rows.a.shape, count), dtype=rows.a.dtype)], axis=-1)
     v, lam = saddle.solve(system, lu, p, a)
     v1, lam1 = v[..., 0], lam[..., 0]
-    rates = box.rate[:, None] * b.reshape(-1, count).T
+    rates = box.rate[:, None] * saddle.box_columns(system, rows, ahead=True).reshape(-1, count).T
     q = matvec(rates, v1.reshape(-1)) + box.offset
     unscaled = matmul(rates, v[..., 1:].reshape(-1, count))
 
@@ -188,7 +188,7 @@ def _levels_ahead(system: System, rows: Rows, found: _Solved, alone: Array) -> A
     lam, x, box = found.lam, found.x, rows.box
     known = on_set(system, contact.linear(system, rows, found.v), (x > box.lower) & (x < box.upper), x)
     more = saddle.spread(system, x * (box.force - alone))
-    p = known.p + scatter(system, rows.b_A, rows.b_B, more)
+    p = known.p + saddle.push(system, rows, more)
     pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, found.v)
     lu = saddle.factor(system, known, pressed, touch)
     _, ahead = saddle.solve(system, lu, -p[..., None], -known.a[..., None])
@@ -241,7 +241,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
             lu = saddle.factor(system, on_set(system, settled, free, x), pressed, touch)
         held = jnp.where(free, slack / box.slack, 0.0 if moved is None else -moved)
         more = saddle.spread(system, settled.box.force * held)
-        balance = balance + scatter(system, rows.b_A, rows.b_B, more)
+        balance = balance + saddle.push(system, rows, more)
         y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
         v_dot, lam_dot = y[..., 0], lam_dot[..., 0]
         rates = saddle.box_rates(system, rows, v_dot) - box.offset
@@ -329,7 +329,7 @@ def step_rows(
     rows = assemble(system, prepared, _moving(state, v), command, impulse)
     if system.contacts.bounces:
         rows = contact_impacts.after(system, prepared, rows, v, hit_points)
-    rate = take(axes.rates(system, rows.b_A, rows.b_B, v), system.box_axes) if system.boxes else guess
+    rate = take(saddle.line_rates(system, rows, v), system.box_lines) if system.boxes else guess
     return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hit, -rate, rows.box.offset)), solved
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..constraints import Prepared, Rows, axes, boxes, frames, prepare
-from ..constraints.assemble import Violations, axis_motion, mass_matrix, velocity, violations
+from ..constraints.assemble import Violations, axis_motion, velocity, violations
+from ..constraints.prepared import mass_matrix
 from ..math import rotation, small
 from ..math.product import matvec
 from ..system import Params, State, System
@@ -262,7 +263,8 @@ def _joint_motion(system: System, prepared: Prepared, position: Coordinates) -> 
         both = jnp.stack([position[f"joint {system.joints[j].name}"] for j in spins])
         turned = rotation.multiply(rotation.exp(both[:, 0]), rotation.exp(both[:, 1]))
         turn = turn.at[np.array(spins)].set(turned)
-    moving = [[pair for pair in of_joint if system.axes[pair[1]].kind != "spin"] for of_joint in system.rows_of_axes]
+    axes_of_joints = system.rows_of_lines[: len(system.joints)]
+    moving = [[pair for pair in of_joint if system.axes[pair[1]].kind != "spin"] for of_joint in axes_of_joints]
     for rank in range(max(map(len, moving), default=0)):
         mine = [axes_of[rank] for axes_of in moving if len(axes_of) > rank]
         if mine:
@@ -312,20 +314,22 @@ def _projection_rows(
         D = D.at[np.array(system.roots)].multiply(_HELD)
     if poses and system.rollers:  # they stand as they were turned: the plane is met by their height
         D = D.at[np.array(system.rollers), 3:, 3:].multiply(_HELD)
-    na = len(system.axes)
+    none = jnp.zeros((len(system.own_sides), 6), dtype=D.dtype)
     rows = Rows(
         D=D,
         p=jnp.zeros((system.num_bodies, 6), dtype=D.dtype),
-        kappa=jnp.zeros(na, dtype=D.dtype),
+        kappa=jnp.zeros(system.num_lines, dtype=D.dtype),
         b_A=b_A,
         b_B=b_B,
+        b_own=none,
+        b_own_ahead=none,
         G=found.G,
         G_ahead=found.G,
         sigma=jnp.where(system.filled, _RELATIVE_COMPLIANCE[scale.dtype.itemsize] * scale, 1.0),
         a=found.gap,
         box=boxes.empty(system, D.dtype),
         contacts=None,
-        position=jnp.zeros(na, dtype=D.dtype),
+        position=jnp.zeros(len(system.axes), dtype=D.dtype),
     )
     return rows, found.drive
 
@@ -334,7 +338,7 @@ def _solve(system: System, rows: Rows, defect: Array, miss: Array, given: tuple[
     """Smallest motion d (mass metric) with G d = -defect and b d = -miss on the given axes."""
     lu = saddle.factor(system, rows)
     n = len(given)
-    b = saddle.axis_columns(system, rows, given)
+    b = saddle.line_columns(system, rows, given)
     p = jnp.concatenate([jnp.zeros_like(rows.p)[..., None], b], axis=-1)
     a = jnp.concatenate([-defect[..., None], jnp.zeros((*defect.shape, n), dtype=defect.dtype)], axis=-1)
     v, lam = saddle.solve(system, lu, p, a)

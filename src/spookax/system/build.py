@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,12 @@ from ..scene.kinds import frame
 from ..scene.network import count
 from ..scene.parts import Along, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
+from ..scene.row_types import own_rows
 from .contacts import contacts_of
 from .params import Params
-from .system import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor, System, saddle_pattern, spanning_tree
+from .parts import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor
+from .pattern import saddle_pattern, spanning_tree
+from .system import System
 
 _LEAST = 0.5  # delay that commands are kept for [steps]
 _DRY = ("coulomb", "stribeck.excess", "bearing")
@@ -27,15 +31,18 @@ _DRY = ("coulomb", "stribeck.excess", "bearing")
 
 def build(
     scene: Scene,
-    constraints: tuple = (),
+    constraints: tuple[Any, ...] = (),
     unknown: frozenset[str] = frozenset(),
     longest: Mapping[str, float] | None = None,
 ) -> tuple[System, Params]:
     """The static system and the parameters of a scene.
 
     **Arguments:** `scene`, as read by `spookax.scene.read_scene`; `constraints`: the user's own rows
-    (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`), which name the bodies they act on; `longest`:
-    what the delay of a motor may come to, by its path, where that is more than the scene's [s].
+    (`spookax.constraints.AbstractHolonomic`, `AbstractNonholonomic`, `AbstractUnilateral`, `AbstractBounded`), which
+    name the bodies they act on; `longest`: what the delay of a motor may come to, by its path, where that is more than
+    the scene's [s].
+
+    **Raises:** `ValueError` for rows of the scene that have no class, or not the numbers that the file gives.
 
     An axis gets a dry-friction row only if its level is positive in the scene or among the `unknown` paths, and so for
     bearings, another level backward (if not 1), restitution, quadratic drag and rotors of axes that do not simply turn:
@@ -101,13 +108,17 @@ def build(
     tree = spanning_tree(len(names), joints)
     contacts = contacts_of(scene, number, unknown)
     touching = contacts.touching_bodies
-    pattern = saddle_pattern(len(names), joints, axes, couplings, constraints, number, tree, touching)
+    given = own_rows(scene, constraints)
+    bounded = tuple(row for row in given if row.bounded)
+    constraints = tuple(row for row in given if not row.bounded)
+    own = (*constraints, *bounded)
+    pattern = saddle_pattern(len(names), joints, axes, couplings, own, number, tree, touching)
     learned, networks = _networks(places, along)
     elements = _elements(places, along)
     of_system = names, joints, axes, couplings, motors, sensors, constraints, tree, pattern, networks
     delays = [max(m.delay, (longest or {}).get(f"motors.{n}.delay", 0.0)) for n, m in scene.motors.items()]
     history = _steps_kept(max(delays, default=0.0) / scene.step)
-    system = System(*of_system, tuple(element for element, _ in elements), contacts, history)
+    system = System(*of_system, tuple(element for element, _ in elements), contacts, history, bounded)
 
     defaults = scene.regularisation
 
@@ -178,9 +189,9 @@ def build(
         offset=on_device(offsets),
         cyclic=array([[c.cos, c.sin] for s in scene.sensors.values() for c in getattr(s, "cyclic_error", [])], 2),
         point=on_device(points),
-        rows=tuple({k: on_device(float(v)) for k, v in c.defaults().items()} for c in constraints),
-        row_compliance=array([defaults.relative_compliance for _ in constraints]),
-        row_relaxation=array([defaults.relaxation_steps for _ in constraints]),
+        rows=tuple({k: on_device(float(v)) for k, v in _numbers(scene, row).items()} for row in own),
+        row_compliance=array([defaults.relative_compliance for _ in own]),
+        row_relaxation=array([defaults.relaxation_steps for _ in own]),
         surface_at=array([s.at for s in surfaces], 3),
         surface_turn=array([s.rotation for s in surfaces], 3),
         surface_size=array([_size(s) for s in surfaces], 3),
@@ -191,6 +202,12 @@ def build(
         recovery=on_device(touch.recovery_speed if touch else 1.0),
     )
     return system, params
+
+
+def _numbers(scene: Scene, row: Any) -> dict[str, float]:
+    """Numbers of a user row: those of its class, and what the scene says instead."""
+    of_file = scene.rows[row.name].model_extra or {} if row.name in scene.rows else {}
+    return {**row.defaults(), **of_file}
 
 
 def _size(surface: Surface) -> tuple[float, float, float]:

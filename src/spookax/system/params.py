@@ -255,7 +255,7 @@ def paths(system: System) -> dict[str, ParameterPath]:
             add(f"{place}.at.{name}", "surface_at", s, i)
         for i, key in enumerate(_SIZES[surface.type]):
             add(f"{place}.{key}", "surface_size", s, i)
-    for c, constraint in enumerate(system.constraints):
+    for c, constraint in enumerate((*system.constraints, *system.bounded)):
         for key in constraint.defaults():
             path = f"rows.{constraint.name}.{key}"
             found[path] = ParameterPath(path, "rows", (c,), key)

@@ -2,159 +2,24 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..math.block_sparse import Pattern, symbolic
-from ..scene.kinds import JointKind
+from ..math.block_sparse import Pattern
 from .contacts import NO_CONTACTS, Contacts
 from .cycles import on_cycles
-
-WORLD = -1
-_MANY = 8  # bodies from which on the step is factored in levels
-
-
-@dataclasses.dataclass(frozen=True)
-class Joint:
-    """A joint between two bodies; `parent` is `WORLD` or a body number."""
-
-    name: str
-    kind: JointKind
-    parent: int
-    child: int
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.kind.lengths)
-
-    def place(self, axis: str) -> str:
-        """Where in a scene the numbers of one of the joint's axes are, by the axis' name."""
-        return f"joints.{self.name if self.kind.isotropic else axis.replace('.', '.axes.')}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Axis:
-    """A free coordinate of a joint: where springs, friction, limits, motors, couplings and sensors act.
-
-    `kind`, `column` and `other` as in `spookax.scene.kinds.FreeAxis`; `name`: the joint's, or `joint.axis`.
-    """
-
-    joint: int
-    name: str
-    kind: str
-    column: int
-    other: int
-    friction: bool  # has a dry-friction row in the MLCP
-    bearing: tuple[int, ...] = ()  # rows of the joint whose force adds to that friction
-    stops: tuple[str, ...] = ()  # of "lower" and "upper" those that it has
-    bends: bool = False  # has a rotor, and a rate row that changes along the motion
-    bounces: bool = False  # impacts on its stops are elastic in part
-    drags: bool = False  # has quadratic drag
-    backward: bool = False  # its dry friction is another one backward than forward
-
-    @property
-    def rotational(self) -> bool:
-        return self.kind not in ("slide", "distance")
-
-    @property
-    def takes_rotor(self) -> bool:
-        """Whether its armature may be changed from what it was built with."""
-        return self.bends or self.kind == "turn"
-
-    @property
-    def turns(self) -> bool:
-        """Whether the position is an angle that counts full turns."""
-        return self.rotational and self.kind != "spin"
-
-
-@dataclasses.dataclass(frozen=True)
-class Network:
-    """Learned dry friction of some axes that share it; `place`: of its numbers in the scene.
-
-    `sees`: besides the speed; `sizes`: inputs, hidden units, 1; `begin`, `end`: of its weights in `Params.weights`.
-    """
-
-    place: str
-    axes: tuple[int, ...]
-    sees: tuple[str, ...]
-    sizes: tuple[int, ...]
-    begin: int
-    end: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Element:
-    """An elasto-slide element on an axis; `place`: of its numbers in the scene, which several axes may share."""
-
-    place: str
-    axis: int
-
-
-@dataclasses.dataclass(frozen=True)
-class BoxRow:
-    """A row of the MLCP on an axis; `kind`: friction, lower, upper (stops), motor, with its number, or element."""
-
-    axis: int
-    kind: str
-    motor: int = -1
-
-
-@dataclasses.dataclass(frozen=True)
-class Coupling:
-    """A row that lets the axis `driven` move by `ratio * per` times the axis `driver`; `path` is that of the ratio."""
-
-    name: str
-    driver: int
-    driven: int
-    path: str
-    per: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Motor:
-    """A motor on an axis; `cogging`: periods of its cogging per turn (hinge) or per metre (prismatic joint).
-
-    `type`: torque, dc, velocity, position; `bounded`: its force has a largest value.
-    """
-
-    name: str
-    axis: int
-    type: str = "torque"
-    bounded: bool = False
-    cogging: tuple[float, ...] = ()
-
-    @property
-    def implicit(self) -> bool:
-        """Whether its force depends on the new velocity and has no bound: it is in what is linear on the axis."""
-        return self.type != "torque" and not self.bounded
-
-
-@dataclasses.dataclass(frozen=True)
-class Sensor:
-    """A sensor: `type` joint_position, joint_rate (of an axis), body_pose, point_position (of a body).
-
-    `cyclic`: periods of an encoder's cyclic error per turn (hinge) or per metre (prismatic joint). `delayed`: its
-    readings may be old.
-    """
-
-    name: str
-    type: str
-    target: int
-    cyclic: tuple[float, ...] = ()
-    delayed: bool = False
-
-    @property
-    def size(self) -> int:
-        return {"joint_position": 1, "joint_rate": 1, "body_pose": 6, "point_position": 3}[self.type]
+from .parts import WORLD, Axis, BoxRow, Coupling, Element, Joint, Motor, Network, Sensor
+from .pattern import node_width
 
 
 @dataclasses.dataclass(frozen=True)
 class System:
     """Bodies, joints, axes, motors, sensors and user rows of one mechanism, without any number that may change.
 
-    Hashable: it is a static argument of compiled functions.
+    Hashable: it is a static argument of compiled functions. Rows with bounds act along lines: the axes, then one for
+    every row of `bounded`.
     """
 
     bodies: tuple[str, ...]
@@ -163,13 +28,14 @@ class System:
     couplings: tuple[Coupling, ...]
     motors: tuple[Motor, ...]
     sensors: tuple[Sensor, ...]
-    constraints: tuple[Any, ...]  # the user's rows: see `spookax.constraints.custom`
+    constraints: tuple[Any, ...]  # the user's rows without bounds: see `spookax.constraints.custom`
     tree: tuple[int, ...]  # joint numbers that connect each body to the root, in order from the root
     pattern: Pattern
     networks: tuple[Network, ...] = ()
     elements: tuple[Element, ...] = ()
     contacts: Contacts = NO_CONTACTS
     history: int = 0  # commands of earlier steps that a state keeps, for motors with a delay
+    bounded: tuple[Any, ...] = ()  # the user's rows with bounds
 
     @property
     def num_bodies(self) -> int:
@@ -177,23 +43,53 @@ class System:
 
     @functools.cached_property
     def node_rows(self) -> tuple[int, ...]:
-        """Rows of every constraint node: joints, couplings, user rows."""
+        """Rows of every constraint node: joints, couplings, user rows; none in those of rows with bounds."""
         return (
             *(j.num_rows for j in self.joints),
             *(1 for _ in self.couplings),
             *(c.num_rows for c in self.constraints),
+            *(0 for _ in self.bounded),
         )
 
     @functools.cached_property
-    def rows_of_axes(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """(row, axis) of the free axes of every joint: rows that follow those of the joint in the step matrix."""
-        numbers = _groups([axis.joint for axis in self.axes], len(self.joints))
-        return tuple(tuple(enumerate(mine, self.joints[j].num_rows)) for j, mine in enumerate(numbers))
+    def rows_of_lines(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """(row, line) of the lines of every constraint node: rows that follow its own in the step matrix.
+
+        The axes of a joint are in its node, the lines of a user row with bounds in one without rows of its own.
+        """
+        owners = [axis.joint for axis in self.axes] + [self.first_bounded + b for b, _ in self.own_lines]
+        numbers = _groups(owners, len(self.node_rows))
+        return tuple(tuple(enumerate(mine, self.node_rows[node])) for node, mine in enumerate(numbers))
+
+    @property
+    def first_bounded(self) -> int:
+        """Number of the first constraint node of a user row with bounds."""
+        return len(self.joints) + len(self.couplings) + len(self.constraints)
+
+    @functools.cached_property
+    def own_lines(self) -> tuple[tuple[int, int], ...]:
+        """(number in `bounded`, row of it) of the lines that follow the axes."""
+        return tuple((b, row) for b, own in enumerate(self.bounded) for row in range(own.num_rows))
+
+    @property
+    def num_lines(self) -> int:
+        """Lines along which rows with bounds act: axes, and those of the user's own."""
+        return len(self.axes) + len(self.own_lines)
+
+    @functools.cached_property
+    def own_sides(self) -> tuple[tuple[int, int], ...]:
+        """(own line, body) of every Jacobian row of the user's rows with bounds, the world left out."""
+        return tuple(
+            (line, self.bodies.index(name))
+            for line, (b, _) in enumerate(self.own_lines)
+            for name in self.bounded[b].bodies
+            if name != "world"
+        )
 
     @functools.cached_property
     def width(self) -> int:
         """Rows of the largest constraint node with its axes; the arrays of all nodes are filled up to it."""
-        return node_width(self.joints, self.couplings, self.constraints)
+        return node_width(self.joints, self.couplings, (*self.constraints, *self.bounded))
 
     @functools.cached_property
     def filled(self) -> np.ndarray:
@@ -217,6 +113,7 @@ class System:
         groups += [{*self.ends(x.driver), *self.ends(x.driven)} for x in self.couplings]
         known = {name: i for i, name in enumerate(self.bodies)}
         groups += [{known.get(name, WORLD) for name in row.bodies} for row in self.constraints]
+        groups += [set[int]() for _ in self.bounded]
         return np.array(on_cycles(groups), dtype=bool)
 
     @functools.cached_property
@@ -229,7 +126,7 @@ class System:
         first += len(self.couplings)
         own = [
             (first + c, self.bodies.index(name))
-            for c, row in enumerate(self.constraints)
+            for c, row in enumerate((*self.constraints, *self.bounded))
             for name in row.bodies
             if name != "world"
         ]
@@ -285,7 +182,7 @@ class System:
     @functools.cached_property
     def boxes(self) -> tuple[BoxRow, ...]:
         """Rows with bounds of the step: dry friction, stops, motors whose force is bounded and depends on the rate,
-        elasto-slide elements.
+        elasto-slide elements, the user's own.
         """
         friction = (BoxRow(i, "friction") for i in self.friction_axes)
         stops = (BoxRow(i, stop) for i, axis in enumerate(self.axes) for stop in axis.stops)
@@ -294,20 +191,23 @@ class System:
             for m, motor in enumerate(self.motors)
             if motor.bounded and motor.type != "torque"
         )
-        return (*friction, *stops, *motors, *(BoxRow(element.axis, "element") for element in self.elements))
+        elements = (BoxRow(element.axis, "element") for element in self.elements)
+        own = (BoxRow(line, "own", b) for line, (b, _) in enumerate(self.own_lines, len(self.axes)))
+        return (*friction, *stops, *motors, *elements, *own)
 
     def boxes_of(self, *kinds: str) -> np.ndarray:
         """Numbers of the rows with bounds of some kinds."""
         return np.array([i for i, row in enumerate(self.boxes) if row.kind in kinds], dtype=int)
 
     @functools.cached_property
-    def box_axes(self) -> tuple[int, ...]:
-        return tuple(row.axis for row in self.boxes)
+    def box_lines(self) -> tuple[int, ...]:
+        """Line of every row with bounds."""
+        return tuple(row.line for row in self.boxes)
 
     @functools.cached_property
-    def boxes_of_axis(self) -> tuple[tuple[int, ...], ...]:
-        """Numbers of the rows with bounds on every axis."""
-        return _groups(self.box_axes, len(self.axes))
+    def boxes_of_line(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the rows with bounds along every line."""
+        return _groups(self.box_lines, self.num_lines)
 
     @property
     def bearings(self) -> tuple[int, ...]:
@@ -374,76 +274,3 @@ def _find(items: tuple[Any, ...], name: str, kind: str) -> int:
             return i
     known = ", ".join(item.name for item in items) or "none"
     raise KeyError(f"no {kind} called '{name}'; known: {known}")
-
-
-def spanning_tree(num_bodies: int, joints: tuple[Joint, ...]) -> tuple[int, ...]:
-    """Joints of a breadth-first spanning tree from the world, in the order in which they reach new bodies.
-
-    Joints that leave most of a body free carry it only if no other does.
-    """
-    reached, tree = {WORLD}, []
-
-    def reach(loosest: int) -> bool:
-        grew = False
-        for j, joint in enumerate(joints):
-            if joint.num_rows >= loosest and (joint.parent in reached) != (joint.child in reached):
-                reached.update((joint.parent, joint.child))
-                tree.append(j)
-                grew = True
-        return grew
-
-    while len(reached) <= num_bodies:
-        if not (reach(3) or reach(1) or reach(0)):  # a free group: root it at its first body
-            reached.add(next(b for b in range(num_bodies) if b not in reached))
-    return tuple(tree)
-
-
-def node_width(joints: tuple[Joint, ...], couplings: tuple[Coupling, ...], constraints: tuple[Any, ...]) -> int:
-    """Rows of the largest constraint node, those of a joint's free axes among them."""
-    of_joints = [joint.num_rows + len(joint.kind.axes) for joint in joints]
-    return max([*of_joints, *(1 for _ in couplings), *(row.num_rows for row in constraints)], default=1)
-
-
-def saddle_pattern(
-    num_bodies: int,
-    joints: tuple[Joint, ...],
-    axes: tuple[Axis, ...],
-    couplings: tuple[Coupling, ...],
-    constraints: tuple[Any, ...],
-    bodies: Mapping[str, int],
-    tree: tuple[int, ...],
-    touching: set[tuple[int, int]],
-) -> Pattern:
-    """Block pattern of the step: nodes are bodies (6), then joints, couplings, user rows (one size for all). Bodies
-    that may touch each other meet directly.
-
-    The pivot of a constraint node needs a body that it acts on eliminated. A few bodies are eliminated from leaves to
-    root: a tree joint directly after the body that it connects outward, loop-closing joints and other rows last, when
-    every body is gone. Many bodies go in levels, as many at once as do not touch each other.
-    """
-    acts_on = [{joint.parent, joint.child} - {WORLD} for joint in joints]
-    for coupling in couplings:
-        ends = (joints[axes[a].joint] for a in (coupling.driver, coupling.driven))
-        acts_on.append({body for joint in ends for body in (joint.parent, joint.child)} - {WORLD})
-    acts_on += [{bodies[name] for name in row.bodies if name != "world"} for row in constraints]
-    edges = {(num_bodies + node, body) for node, around in enumerate(acts_on) for body in around} | touching
-    sizes = [6] * num_bodies + [node_width(joints, couplings, constraints)] * len(acts_on)
-    if num_bodies > _MANY:
-        return symbolic(sizes, edges, None, {num_bodies + node: around for node, around in enumerate(acts_on)})
-
-    outward: dict[int, int] = {}  # body -> tree joint that carries it
-    reached = {WORLD}
-    for j in tree:
-        joint = joints[j]
-        body = joint.parent if joint.child in reached else joint.child
-        if joint.parent not in reached and joint.child not in reached:  # root of a free group
-            reached.add(joint.parent)
-            body = joint.child
-        reached.add(body)
-        outward[body] = j
-    order: list[int] = []
-    for body in reversed(list(outward)):
-        order += [body, num_bodies + outward[body]]
-    order += [b for b in range(num_bodies) if b not in outward]
-    order += sorted(set(range(len(sizes))) - set(order))
-    return symbolic(sizes, edges, order, {})
