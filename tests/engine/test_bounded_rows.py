@@ -157,9 +157,9 @@ def final(name, z):
     params = PARAMS
     for path, value in (("rows.rope.length", length), ("rows.brake.torque", torque), ("bodies.out.inertia.zz", inertia)):
         params = locate(SYSTEM, path).set(params, value)
-    state = state_from_joints(SYSTEM, params, {"in": {"rate": speed}, "rotor": {"rate": 0.5}}, BENT)
+    state = state_from_joints(SYSTEM, params, {"in": {"rate": speed}, "rotor": {"rate": 0.2}}, BENT)
     time = jnp.arange(120) * params.step
-    commands = jnp.stack([push * jnp.cos(25 * time), 0 * time, 0.2 * jnp.sin(9 * time)], axis=-1)
+    commands = jnp.stack([push * jnp.cos(25 * time), 0 * time, 0.1 * jnp.sin(9 * time)], axis=-1)
     found = rollout(SYSTEM, params, state, commands, solver=SOLVERS[name], throw=False)
     out = jnp.concatenate([found.position[-1], found.rate[-1], found.r[-1, 0], found.v[-1, 0]])
     return out, (jnp.sign(found.row_forces), jnp.abs(found.row_forces[:, 2]) < torque * (1 - 1e-9))

@@ -10,6 +10,7 @@ from spookax.scene.model import Scene
 from spookax.scene.parts import BodyPose, JointPosition, PointPosition
 from spookax.scene.paths import numeric_paths, wholes, with_numbers
 from spookax.scene.read import SceneError
+from spookax.scene.row_types import row_findings
 from spookax.study import units as u
 from spookax.study.bodies import make_way
 from spookax.study.model import RecordingSpec, Study
@@ -42,7 +43,7 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
 
     **Raises:** `StudyError` with every problem, each with the nearest name that exists.
     """
-    checks = (_parameter_findings, _tie_findings, _noise_findings, _form_findings, _mode_findings)
+    checks = (_row_findings, _parameter_findings, _tie_findings, _noise_findings, _form_findings, _mode_findings)
     _refuse(located, [finding for check in checks for finding in check(study, scene)] + _all_recordings(study, scene))
 
 
@@ -58,6 +59,13 @@ def _refuse(located: Located, found: list[Finding]) -> None:
     if found:
         problems = dict.fromkeys(located.problem(finding) for finding in found)  # windows have the same
         raise StudyError(sorted(problems, key=lambda problem: problem.line))
+
+
+def _row_findings(study: Study, scene: Scene) -> Iterator[Finding]:
+    del study
+    for finding in row_findings(scene):
+        name = ".".join(map(str, finding.loc))
+        yield Finding(("scene",), finding.value, f"{name} of the scene: {finding.message}", finding.cure)
 
 
 def _all_recordings(study: Study, scene: Scene) -> list[Finding]:
