@@ -366,7 +366,7 @@ class UserRow(Strict):
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True)
 
-    type: Text = Field(description="Name under which the class is registered")
+    type: Text = Field(description="Registered name of the class")
     bodies: tuple[Text, ...] | None = Field(
         default=None, description="Bodies that it acts on; those of the class if left out"
     )
