@@ -36,6 +36,7 @@ PARTS = {
     "dependencies.baseline": "of `dependencies`: the demo by least squares of the simulation error",
     "primitives": "what there is to compile: primitives, fusions and compile times by part of a step and of `identify`",
     "primitives.lines": "the lines of the package that most of these primitives come from",
+    "primitives.sizes": "equations of a step against bodies, joints and motors",
 }
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",

@@ -46,12 +46,21 @@ PARTS = {  # modules of each part, of a path below src/spookax
 }
 REST = "the rest"
 STEPS = 100
+SIZES = (4, 16, 64)  # links of a chain
+DRIVES: dict[str, dict[str, float]] = {
+    "": {},
+    "torque": {"max_force": 3.0},
+    "dc": {"gain": 0.1, "back_emf": 0.1},
+    "position": {"stiffness": 2.0, "damping": 0.1},
+}
 LINES = 25  # that `primitives.lines` prints for every program
 _HERE = str(Path(sx.__file__).parent) + "/"
 
 
 def run(part: str = "") -> list[Row]:
-    """Parts of every program; `lines`: the lines that most primitives come from."""
+    """Parts of every program; `lines`: the lines that most primitives come from; `sizes`: larger mechanisms."""
+    if part == "sizes":
+        return [_size(links, kind) for links in SIZES for kind in DRIVES]
     programs = {**_of_steps(), **_of_identification()}
     return [row for name, program in programs.items() for row in (_lines if part == "lines" else _parts)(name, program)]
 
@@ -99,6 +108,24 @@ def _of_identification() -> dict[str, Program]:
     follow: Any = recording._follow
     args = stage.model, z, stage.noise, before(block.x), block.w, gains, u, first, block.hint[0]
     return {"demo: _follow": (follow.__wrapped__, args), **programs}
+
+
+def _size(links: int, kind: str) -> Row:
+    """A chain with a motor on every joint: equations of one step and of what is prepared, functions as often called."""
+    chain = swinging(links).scene
+    motors = {f"m_{name}": {"type": kind, "joint": name, **DRIVES[kind]} for name in chain.joints} if kind else {}
+    system, params = sx.build(sx.Scene.model_validate(chain.plain() | {"motors": motors}))
+    state = jax.eval_shape(lambda p: sx.state_from_joints(system, p), params)
+    prepared = jax.eval_shape(functools.partial(prepare, system), params)
+    command = jnp.zeros(len(motors))
+    traced = jax.make_jaxpr(lambda p, s, u: step(system, p, s, u))(prepared, state, command)
+    before = jax.make_jaxpr(functools.partial(prepare, system))(params)
+    counts = {"step": traced.jaxpr, "prepared": before.jaxpr}
+    return {
+        "links": links,
+        "motors": kind or "none",
+        **{n: sum(1 for _ in _primitives(jaxpr)) for n, jaxpr in counts.items()},
+    }
 
 
 # --- counting

@@ -155,7 +155,11 @@ def final(name, z):
     """Where all are after a third of a second in which the rope, the clutch and the brake change their minds."""
     length, torque, inertia, speed, push = z
     params = PARAMS
-    for path, value in (("rows.rope.length", length), ("rows.brake.torque", torque), ("bodies.out.inertia.zz", inertia)):
+    for path, value in (
+        ("rows.rope.length", length),
+        ("rows.brake.torque", torque),
+        ("bodies.out.inertia.zz", inertia),
+    ):
         params = locate(SYSTEM, path).set(params, value)
     state = state_from_joints(SYSTEM, params, {"in": {"rate": speed}, "rotor": {"rate": 0.2}}, BENT)
     time = jnp.arange(120) * params.step

@@ -1,10 +1,16 @@
 """Motors, rotor inertia, springs and a tilted base, on axes that turn and slide, against closed forms."""
 
+import functools
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine.mechanisms import BENCH, bench, place, simulate
+from engine.mechanisms import BENCH, DOWN, bench, mechanism, place, simulate
 
+from spookax.constraints import assemble, prepare
 from spookax.scene import Scene
+from spookax.stepping import state_from_joints
 from spookax.system import build
 
 G = 9.81
@@ -57,6 +63,31 @@ def test_rotor_inertia_slows_the_acceleration(axis):
         rates.append(simulate(system, params, place(system, params), [1.0, 1.0]).joint(axis)[1])
     ratio = INERTIA[axis] / (INERTIA[axis] + 0.3)
     np.testing.assert_allclose(rates[1], ratio * rates[0], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["torque", "dc", "position", "bounded"])
+def test_many_motors_are_no_more_equations(kind):
+    """What is traced for a step does not grow with the number of motors."""
+    own = {"torque": {"gain": 0.1}, "dc": {"gain": 0.1}, "position": {"stiffness": 2.0, "damping": 0.1}}
+    keys = (
+        {"type": "position", **own["position"], "max_force": 1.0} if kind == "bounded" else {"type": kind, **own[kind]}
+    )
+
+    def equations(count):
+        hinge = {"type": "hinge", "axis": (0, 1, 0)}
+        system, params = mechanism(
+            0.005,
+            DOWN,
+            bodies={f"b{i}": {"mass": 1.0, "inertia": (0.1, 0.1, 0.1)} for i in range(count)},
+            joints={f"j{i}": {**hinge, "child": f"b{i}", "at": (i, 0, 0)} for i in range(count)},
+            motors={f"m{i}": {**keys, "joint": f"j{i}"} for i in range(count)},
+        )
+        prepared = jax.eval_shape(functools.partial(prepare, system), params)
+        state = jax.eval_shape(lambda p: state_from_joints(system, p), params)
+        given = prepared, state, jnp.zeros(count), jnp.zeros((count, 6))
+        return str(jax.make_jaxpr(functools.partial(assemble, system))(*given)).count(" = ")
+
+    assert equations(12) <= equations(3)
 
 
 @pytest.mark.parametrize("axis", BENCH)

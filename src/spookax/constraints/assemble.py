@@ -28,7 +28,7 @@ from ..math import rotation
 from ..math.blocks import sums, take
 from ..math.product import matvec
 from ..system import Params, State, System
-from . import axes, bounded, boxes, contacts, custom, frames, gyro, joints
+from . import axes, bounded, boxes, contacts, custom, frames, gyro, joints, motors
 from .boxes import Box
 from .prepared import Prepared, damping, inverse_masses, mass_matrix
 
@@ -53,29 +53,6 @@ class Rows(eqx.Module):
     box: Box
     contacts: contacts.Contacts | None  # None in a mechanism without
     position: Float[Array, " axes"]  # unwrapped coordinates at t_k; not part of the equations
-
-
-def motor_impulses(
-    system: System,
-    params: Params,
-    command: Float[Array, " motors"],
-    rate: Float[Array, " axes"],
-    position: Float[Array, " axes"],
-) -> Float[Array, " axes"]:
-    """Impulse of every axis from its motors but for what depends on the new rate (kappa) and rows with bounds."""
-    h = params.step
-    out = jnp.zeros(len(system.axes), dtype=params.mass.dtype)
-    for m, motor in enumerate(system.motors):
-        push = h * params.bias[m]
-        if motor.implicit or motor.type == "torque":
-            given, _ = boxes.drive(system, params, m, command[m], rate[motor.axis], position[motor.axis])
-            bound = h * params.max_force[m]
-            push = push + (jnp.clip(given, -bound, bound) if motor.bounded else given)
-        out = out.at[motor.axis].add(push)
-    for (m, order), factors in zip(system.cogging, params.cogging, strict=True):
-        axis = system.motors[m].axis
-        out = out.at[axis].add(h * axes.harmonic(system, axis, order, factors, position))
-    return out
 
 
 def velocity(state: State) -> Float[Array, "bodies 6"]:
@@ -200,7 +177,7 @@ def assemble(
         kappa, brake = damping(system, prepared, rate)
         spring = h * h * params.stiffness / 4
         push = (
-            motor_impulses(system, params, command, rate, position)
+            motors.impulses(system, params, command, rate, position)
             - h * params.stiffness * (position - params.rest)
             + (params.armature + spring - brake) * rate
         )

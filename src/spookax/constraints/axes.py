@@ -7,7 +7,7 @@ frame, lines the distance of the points. A ball joint has no angles: components 
 of the angular velocity as rates, which belong together as power and energy do: k theta along theta is a spring.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -104,12 +104,18 @@ def coordinates(system: System, kin: Kinematics, near: Float[Array, " axes"]) ->
     return value + jnp.where(counted, turn * turns, 0.0)
 
 
-def harmonic(
-    system: System, axis: int, order: float, factors: Float[Array, " 2"], position: Float[Array, "*batch axes"]
-) -> Float[Array, "*batch"]:
-    """What repeats `order` times per turn (hinge) or per metre (prismatic joint) of an axis, at unwrapped positions."""
-    phase = order * position[..., axis] * (1 if system.axes[axis].rotational else 2 * jnp.pi)
-    return factors[0] * jnp.cos(phase) + factors[1] * jnp.sin(phase)
+def harmonics(
+    system: System,
+    of: Sequence[int],
+    order: Sequence[float],
+    factors: Float[Array, "k 2"],
+    position: Float[Array, "*batch axes"],
+) -> Float[Array, "*batch k"]:
+    """What repeats `order` times per turn (hinge) or per metre (prismatic joint) of the axes `of`, at unwrapped
+    positions."""
+    times = np.array([n * (1 if system.axes[i].rotational else 2 * np.pi) for i, n in zip(of, order, strict=True)])
+    phase = position[..., np.array(of, dtype=int)] * times.astype(position.dtype)
+    return factors[:, 0] * jnp.cos(phase) + factors[:, 1] * jnp.sin(phase)
 
 
 def encoder(
@@ -118,10 +124,11 @@ def encoder(
     """Position that an encoder sees at unwrapped positions [rad or m]: with its cyclic error, without its offset."""
     axis = system.sensors[sensor].target
     seen = position[..., axis]
-    for (s, order), factors in zip(system.cyclic, cyclic, strict=True):
-        if s == sensor:
-            seen = seen + harmonic(system, axis, order, factors, position)
-    return seen
+    mine = [i for i, (s, _) in enumerate(system.cyclic) if s == sensor]
+    if not mine:
+        return seen
+    orders = [system.cyclic[i][1] for i in mine]
+    return seen + jnp.sum(harmonics(system, [axis] * len(mine), orders, take_rows(cyclic, mine), position), axis=-1)
 
 
 def _about(n_A: Float[Array, "axes 3"], n_B: Float[Array, "axes 3"]) -> Float[Array, "axes 2 6"]:

@@ -9,7 +9,7 @@ Each acts along a line (`System.boxes`) with the Jacobian b. Unknown x, impulse 
 | dry friction | F = h f + bearing |lam| | 1 | v_creep | 0 | -1 .. 1, or .. `backward` where that is another level |
 | stop, beyond it (e: position - stop) | 1 | 1 | Sigma | 4 gamma e / h | 0 .. inf lower, -inf .. 0 upper |
 | stop, before it | 1 | 1 | Sigma | e / h: the step ends at the stop | the same |
-| motor with a largest force f | h f | kappa | h f | -push, see `drive` | -1 .. 1 |
+| motor with a largest force f | h f | kappa | h f | -push, see `motors` | -1 .. 1 |
 | element, spring k and reach d, deflection c | h k d | 1 | 4 d / h | 4 c / h - (b v if it sticks) | -1 .. 1 |
 | the user's own, see `bounded` | 1 | 1 | Sigma | of its gap or speed | h times its limits |
 
@@ -30,7 +30,7 @@ from ..math import network
 from ..math.blocks import take
 from ..math.limited import limited
 from ..system import Params, System
-from . import bounded
+from . import bounded, motors
 from .prepared import Prepared
 
 
@@ -75,31 +75,13 @@ def dry_friction(
             inputs = [jnp.abs(rate[axis]) / speed]
             for name in learned.sees:
                 if name == "load":
-                    inputs.append(jnp.abs(_load(system, params, axis, command, rate, position)) / force)
+                    inputs.append(jnp.abs(motors.on_axis(system, params, axis, command, rate, position)) / force)
                 else:
                     inputs += [jnp.cos(position[axis]), jnp.sin(position[axis])]
             # never negative: friction only takes energy
             more = force * jax.nn.softplus(network.output(layers, jnp.stack(inputs)))
             level = level.at[system.friction_axes.index(axis)].add(more)
     return level
-
-
-def _load(
-    system: System,
-    params: Params,
-    axis: int,
-    command: Float[Array, " motors"],
-    rate: Float[Array, " axes"],
-    position: Float[Array, " axes"],
-) -> Float[Array, ""]:
-    """What the motors of an axis give at the present rate, `bias` and cogging left out. [N m or N]"""
-    out = jnp.zeros_like(params.step)
-    for m, motor in enumerate(system.motors):
-        if motor.axis == axis:
-            push, kappa = drive(system, params, m, command[m], rate[axis], position[axis])
-            force, most = (push - kappa * rate[axis]) / params.step, params.max_force[m]
-            out = out + (jnp.clip(force, -most, most) if motor.bounded else force)
-    return out
 
 
 def _stops(system: System) -> tuple[list[int], np.ndarray]:
@@ -125,24 +107,6 @@ def elastic(system: System, slow: Float[Array, " axes"], rate: Float[Array, " ax
     at, low = _stops(system)
     toward = jnp.where(low, -take(rate, at), take(rate, at))
     return (toward > take(slow, at)) & np.array([system.axes[i].bounces for i in at], dtype=bool)
-
-
-def drive(
-    system: System,
-    params: Params,
-    motor: int,
-    command: Float[Array, ""],
-    rate: Float[Array, ""],
-    position: Float[Array, ""],
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(push, kappa) of a motor, whose impulse is push - kappa (b v+): its law over a step, in the form of Spook."""
-    h, kind = params.step, system.motors[motor].type
-    if kind == "position":
-        quarter = h * h * params.servo[motor] / 4
-        push = h * params.servo[motor] * (command - position) + quarter * rate
-        return push, h * params.back_emf[motor] + quarter
-    gain = params.back_emf[motor] if kind == "velocity" else params.gain[motor]
-    return h * (gain * command), h * params.back_emf[motor] if kind != "torque" else jnp.zeros_like(h)
 
 
 def stretched(
@@ -217,13 +181,14 @@ def _of_stops(system: System, here: Here) -> Part | None:
 
 
 def _motors(system: System, here: Here) -> Part | None:
-    parts, params = [], here.prepared.params
-    for i in system.boxes_of("motor"):
-        axis, m = system.boxes[i].line, system.boxes[i].number
-        push, kappa = drive(system, params, m, here.command[m], here.rate[axis], here.position[axis])
-        force, one = params.step * params.max_force[m], jnp.ones_like(params.step)
-        parts.append(Part(force, kappa, force, -push, -one, one))
-    return Part(*map(jnp.stack, zip(*parts, strict=True))) if parts else None
+    which = [system.boxes[i].number for i in system.boxes_of("motor")]
+    if not which:
+        return None
+    params = here.prepared.params
+    push, kappa = motors.laws(system, params, which, here.command, here.rate, here.position)
+    force = params.step * take(params.max_force, which)
+    one = jnp.ones_like(force)
+    return Part(force, kappa, force, -push, -one, one)
 
 
 def _elements(system: System, here: Here) -> Part | None:

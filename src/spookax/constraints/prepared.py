@@ -11,7 +11,7 @@ from ..math.blocks import inverse, take
 from ..math.product import matmul, matvec
 from ..system import Params, System
 from ..system.params import inertia_matrix
-from . import frames
+from . import frames, motors
 
 _RINGING = 300.0  # z = h c / mass at which damping is half way from the mean of both rates to the new rate
 
@@ -59,10 +59,9 @@ def prepare(system: System, params: Params) -> Prepared:
     mobility = jnp.where(turns, take(angle, of_axes), take(length, of_axes))
     h = params.step
     viscous, stiffness = params.viscous, params.stiffness
-    for m, motor in enumerate(system.motors):
-        if motor.implicit:
-            viscous = viscous.at[motor.axis].add(params.back_emf[m])
-            stiffness = stiffness.at[motor.axis].add(params.servo[m])
+    if any(motor.implicit for motor in system.motors):
+        damping, servo = motors.implicit(system, params)
+        viscous, stiffness = viscous + damping, stiffness + servo
     damped = h * viscous
     late = _late(damped / (1 / mobility + params.armature))
     kappa = damped * late + params.armature + h * h * stiffness / 4

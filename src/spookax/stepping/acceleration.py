@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..constraints import Prepared, Rows, axes, boxes, frames
-from ..constraints.assemble import axis_motion, motor_impulses, node_rates, scatter, velocity, violations
+from ..constraints import Prepared, Rows, axes, boxes, frames, motors
+from ..constraints.assemble import axis_motion, node_rates, scatter, velocity, violations
 from ..constraints.prepared import mass_matrix
 from ..math import rotation
 from ..math.product import matvec
@@ -68,7 +68,7 @@ def accelerations(
     force = jnp.concatenate([params.mass[:, None] * jnp.broadcast_to(prepared.gravity, state.v.shape), torque], axis=-1)
     if system.axes:
         on_axes = (
-            motor_impulses(system, params, command, rate, position) / h
+            motors.impulses(system, params, command, rate, position) / h
             - prepared.damping / h * rate
             - params.drag * jnp.abs(rate) * rate
             - params.stiffness * (position - params.rest)
