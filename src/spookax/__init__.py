@@ -4,7 +4,9 @@ The names of everyday work, by the module that each comes from. They are importe
 `import spookax`, and the commands that only read files, do not wait for JAX.
 """
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,34 +57,20 @@ if TYPE_CHECKING:
     from .viewer import save_html as save_html
     from .viewer import view as view
 
-_HOMES = {
-    "._compiled": ("jit",),
-    ".estimation.continuous": ("KalmanBucy",),
-    ".loading": ("enable_inline_calls", "enable_x64", "load"),
-    ".models": ("Equations", "Free", "JointMotion"),
-    ".protocol": ("ModelError", "Noise"),
-    ".report": ("write_report",),
-    ".scene": ("FileError", "Scene", "SceneError", "read_scene", "write_scene"),
-    ".scene.row_types": ("register_row",),
-    ".stepping": ("Simulator", "Trajectory", "inverse_dynamics", "rollout", "rollouts", "state_from_joints"),
-    ".study.choose": ("choose_friction",),
-    ".study.equations": ("EquationsEstimate", "identify_equations"),
-    ".study.estimate": ("Estimate", "load_estimate"),
-    ".study.forecast": ("compare", "forecast"),
-    ".study.identify": ("Progress", "identify"),
-    ".study.read": ("StudyError", "load_study=read_study"),
-    ".study.recording": ("read_recordings",),
-    ".study.recursive": ("filter_recordings", "smooth_recordings"),
-    ".study.table": ("RecordingError",),
-    ".system": ("Params", "State", "System", "build"),
-    ".viewer": ("save_html", "view"),
-}
 _ROOMS = ("control", "envs")  # modules whose names are not repeated here
-_HOME = {
-    entry.partition("=")[0]: (module, entry.partition("=")[2] or entry)
-    for module, entries in _HOMES.items()
-    for entry in entries
-}
+
+
+def _declared() -> dict[str, tuple[str, str]]:
+    """(module, name there) of every public name: what this file declares to type checkers."""
+    tree = ast.parse(Path(__file__).read_bytes())
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = (node for node in checked.body if isinstance(node, ast.ImportFrom))
+    return {
+        str(alias.asname): (f".{node.module}", alias.name) for node in imports if node.module for alias in node.names
+    }
+
+
+_HOME = _declared()
 
 
 def __getattr__(name: str) -> Any:

@@ -68,7 +68,11 @@ def test_rotor_inertia_slows_the_acceleration(axis):
 @pytest.mark.parametrize("kind", ["torque", "dc", "position", "bounded"])
 def test_many_motors_are_no_more_equations(kind):
     """What is traced for a step does not grow with the number of motors."""
-    own = {"torque": {"gain": 0.1}, "dc": {"gain": 0.1}, "position": {"stiffness": 2.0, "damping": 0.1}}
+    own = {
+        "torque": {"gain": 0.1},
+        "dc": {"gain": 0.1, "back_emf": 0.1},
+        "position": {"stiffness": 2.0, "damping": 0.1},
+    }
     keys = (
         {"type": "position", **own["position"], "max_force": 1.0} if kind == "bounded" else {"type": kind, **own[kind]}
     )

@@ -229,7 +229,7 @@ def filter(
     Writes tracking.json, the states, the scene with the last parameters and tracking.html, a page with states,
     bands, innovations and their tests, and of a mechanism with modes their probabilities.
 
-    
+    \b
     Examples:
       spookax filter demo/furuta_study.yaml --out out/filtered
       spookax filter demo/furuta_study.yaml --estimate out/furuta --out out/filtered
@@ -248,7 +248,7 @@ def smooth(
 
     Otherwise as `spookax filter`.
 
-    
+    \b
     Example:
       spookax smooth demo/furuta_study.yaml --out out/smoothed
     """

@@ -61,14 +61,21 @@ class Tracking:
         return folder
 
 
-def filter_recordings(study: Study | str | Path, **options: Any) -> Tracking:
+def filter_recordings(
+    study: Study | str | Path,
+    *,
+    estimate: str | Path | None = None,
+    report: Callable[[str], None] | None = None,
+    recordings: list[Recording] | None = None,
+    scene: Scene | None = None,
+) -> Tracking:
     """Filter the recordings of a study: every state from the readings up to its time.
 
     Parameters of the study are states, too (`recursive.parameters: estimated`), constant or drifting; what one
     recording has taught of them is the prior of the next. With `recursive.modes` a bank of filters also tells which
     mode holds: arrays `RUN/probability/MODE` and `RUN/mode` of the states.
 
-    **Arguments** (by name):
+    **Arguments:**
 
     - `estimate`: folder of an estimate of the same study, whose noise levels and parameters are taken; these are held.
     - `report`: called with the name of every recording that is begun.
@@ -76,27 +83,33 @@ def filter_recordings(study: Study | str | Path, **options: Any) -> Tracking:
 
     **Raises:** `FileError` for files that cannot be read; `RuntimeError` without 64-bit floats.
     """
-    return _Tracker(study, smooth=False, **options).run()
+    return _Tracker(study, False, estimate, report, recordings, scene).run()
 
 
-def smooth_recordings(study: Study | str | Path, **options: Any) -> Tracking:
+def smooth_recordings(
+    study: Study | str | Path,
+    *,
+    estimate: str | Path | None = None,
+    report: Callable[[str], None] | None = None,
+    recordings: list[Recording] | None = None,
+    scene: Scene | None = None,
+) -> Tracking:
     """Filter and smooth the recordings of a study: every state from all readings of its recording.
 
     Arguments as for `filter_recordings`; `StudyError` for the rule ensemble.
     """
-    return _Tracker(study, smooth=True, **options).run()
+    return _Tracker(study, True, estimate, report, recordings, scene).run()
 
 
 class _Tracker:
     def __init__(
         self,
         study: Study | str | Path,
-        *,
         smooth: bool,
-        estimate: str | Path | None = None,
-        report: Callable[[str], None] | None = None,
-        recordings: list[Recording] | None = None,
-        scene: Scene | None = None,
+        estimate: str | Path | None,
+        report: Callable[[str], None] | None,
+        recordings: list[Recording] | None,
+        scene: Scene | None,
     ):
         if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
             raise RuntimeError("filtering needs float64: call spookax.enable_x64() first")
