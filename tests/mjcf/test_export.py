@@ -213,7 +213,7 @@ def test_a_joint_and_a_coupling_of_the_same_name(tmp_path):
 
 def test_the_tilt_is_gravity(tmp_path):
     from spookax import build
-    from spookax.constraints.assemble import base_gravity
+    from spookax.constraints.prepared import base_gravity
 
     tilted = scene("a", {"j": JOINT}, tilt=(0.3, -0.4))
     write_mjcf(tilted, tmp_path / "tilt.xml")

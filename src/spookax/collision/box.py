@@ -1,4 +1,4 @@
-"""Boxes: with a sphere, and with each other. Every function takes the first and the second surface, see `touch`.
+"""Boxes: with spheres, capsules and each other. Every function takes the first and the second surface, see `touch`.
 
 Two boxes: separating axes (6 faces, 9 pairs of edges; Gottschalk, Lin, Manocha (1996)) say whether a face or a pair of
 edges is nearest. A face of one box, the reference, is cut with the nearest face of the other, a parallelogram seen from
@@ -23,18 +23,50 @@ _QUAD = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 def sphere_box(A, B):
     """The point of the box nearest to the centre; for a centre inside, out of the nearest face."""
-    q = matvec(B.R.T, A.r - B.r)
+    q = matvec(B.R.T, A.r - B.r)[None]
+    return *_balls(q, A.size[0], B), jnp.ones(1, dtype=bool)
+
+
+def capsule_box(A, B):
+    """Both ends of the capsule, and the point of its axis that is nearest to an edge or corner of the box.
+
+    The squared distance from the box is convex along the axis, its slope piecewise linear, with corners where the axis
+    passes the planes of the faces: between the two of them next to the root it is a straight line.
+    """
+    along, c, length = matvec(B.R.T, A.R[:, 2]), matvec(B.R.T, A.r - B.r), A.size[1]
+    slanted = jnp.abs(along) > _ROUND
+    to_faces = (jnp.stack([B.size, -B.size]) - c) / jnp.where(slanted, along, 1.0)
+    ends = jnp.stack([length, -length])
+    t = jnp.concatenate([jnp.clip(jnp.where(slanted, to_faces, length), -length, length).reshape(-1), ends])
+
+    def slope(t: Array) -> Array:
+        q = c + t[..., None] * along
+        return jnp.sum((q - jnp.clip(q, -B.size, B.size)) * along, axis=-1)
+
+    falls, rises = slope(t) <= 0, slope(t) >= 0
+    low, high = jnp.max(jnp.where(falls, t, -length)), jnp.min(jnp.where(rises, t, length))
+    a, b = slope(low), slope(high)
+    grows = b - a > 0
+    middle = jnp.where(grows, low - a * (high - low) / jnp.where(grows, b - a, 1.0), (low + high) / 2)
+    q = c + jnp.append(ends, middle)[:, None] * along
+    beyond = jnp.sum(jnp.abs(q[2]) > B.size)
+    within = (jnp.abs(middle) < length) & (beyond != 1)  # what is nearest to a face has its ends there
+    return *_balls(q, A.size[0], B), jnp.concatenate([jnp.ones(2, dtype=bool), within[None]])
+
+
+def _balls(q: Array, radius: Array, B) -> tuple[Array, Array, Array]:
+    """Place, normal and gap of balls with their centres at q (k, 3) in the axes of the box."""
     d = q - jnp.clip(q, -B.size, B.size)
-    square = jnp.sum(d * d)
+    square = jnp.sum(d * d, axis=-1)
     outside = square > 0
     distance = jnp.sqrt(jnp.where(outside, square, 1.0))
     depth = jnp.abs(q) - B.size
-    face = jnp.arange(3) == jnp.argmax(depth)
+    face = jnp.arange(3) == jnp.argmax(depth, axis=-1)[:, None]
     out = jnp.where(face, jnp.where(q < 0, -1.0, 1.0), 0.0)
-    normal = matvec(B.R, jnp.where(outside, d / distance, out))
-    gap = jnp.where(outside, distance, jnp.sum(jnp.where(face, depth, 0.0))) - A.size[0]
-    point = A.r - normal * (A.size[0] + gap / 2)
-    return point[None], normal[None], gap[None], jnp.ones(1, dtype=bool)
+    normal = jnp.where(outside[:, None], d / distance[:, None], out)
+    gap = jnp.where(outside, distance, jnp.sum(jnp.where(face, depth, 0.0), axis=-1)) - radius
+    point = q - normal * (radius + gap / 2)[:, None]
+    return B.r + matmul(point, B.R.T), matmul(normal, B.R.T), gap
 
 
 def box_box(A, B):

@@ -1,8 +1,10 @@
-"""Spheres and capsules on each other. Every function takes the first and the second surface, see `touch`."""
+"""Spheres and capsules on each other, spheres on cylinders. Every function takes the first and the second surface, see
+`touch`."""
 
 import jax.numpy as jnp
 
 from .._typing import Array
+from ..math.product import matvec
 
 _PARALLEL = 1e-6  # squared sine of the angle between two axes below which they have no crossing
 
@@ -52,3 +54,24 @@ def capsule_capsule(A, B):
     within = crosses & (jnp.abs(on_A) < A.size[1]) & (jnp.abs(on_B) < B.size[1])
     across = jnp.broadcast_to(B.R[:, 0], p.shape)
     return *between(p, q, A.size[0], B.size[0], across), jnp.concatenate([jnp.ones(4, dtype=bool), within[None]])
+
+
+def sphere_cylinder(A, B):
+    """The point of the cylinder nearest to the centre; for a centre inside, out of the nearer of rim and face."""
+    q = matvec(B.R.T, A.r - B.r)
+    radius, length = B.size[0], B.size[1]
+    square = q[0] ** 2 + q[1] ** 2
+    off = square > 0
+    away = jnp.where(off, jnp.sqrt(jnp.where(off, square, 1.0)), 0.0)
+    outward = jnp.where(off, q[:2] / jnp.where(off, away, 1.0), jnp.array([1.0, 0.0], dtype=q.dtype))
+    side, top = away - radius, jnp.abs(q[2]) - length
+    over, up = jnp.maximum(side, 0.0), jnp.maximum(top, 0.0)
+    beyond = over * over + up * up
+    outside = beyond > 0
+    distance = jnp.sqrt(jnp.where(outside, beyond, 1.0))
+    by_side = jnp.where(outside, over / distance, jnp.where(side > top, 1.0, 0.0))
+    by_top = jnp.where(outside, up / distance, jnp.where(side > top, 0.0, 1.0))
+    normal = matvec(B.R, jnp.append(by_side * outward, by_top * jnp.where(q[2] < 0, -1.0, 1.0)))
+    gap = jnp.where(outside, distance, jnp.maximum(side, top)) - A.size[0]
+    point = A.r - normal * (A.size[0] + gap / 2)
+    return point[None], normal[None], gap[None], jnp.ones(1, dtype=bool)

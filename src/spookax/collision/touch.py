@@ -38,8 +38,10 @@ _OF_KIND = {
     ("cylinder", "plane"): plane.cylinder,
     ("sphere", "sphere"): rounded.sphere_sphere,
     ("sphere", "capsule"): rounded.sphere_capsule,
+    ("sphere", "cylinder"): rounded.sphere_cylinder,
     ("sphere", "box"): box.sphere_box,
     ("capsule", "capsule"): rounded.capsule_capsule,
+    ("capsule", "box"): box.capsule_box,
     ("box", "box"): box.box_box,
 }
 

@@ -1,4 +1,4 @@
-"""Geoms of a compiled model as shapes of a scene, and whether any of them can touch."""
+"""Geoms of a compiled model as shapes of a scene."""
 
 import os
 from pathlib import Path
@@ -13,8 +13,11 @@ _SHOWN_GROUPS = 3  # MuJoCo's viewers hide the groups after these, which hold wh
 _UNSET = np.array([0.5, 0.5, 0.5, 1.0], dtype=np.float32)  # rgba of a geom that leaves it to its material
 
 
-def read_shapes(source: Source) -> dict[str, list[dict[str, Any]]]:
-    """Shapes of every body of the scene. Geoms that nobody sees (hidden group, transparent) are left out."""
+def read_shapes(source: Source, touching: bool) -> dict[str, list[dict[str, Any]]]:
+    """Shapes of every body of the scene. Geoms that nobody sees (hidden group, transparent) are left out.
+
+    `touching`: whether the scene has surfaces that touch, which are drawn on the world.
+    """
     model, report = source.model, source.report
     shapes: dict[str, list[dict[str, Any]]] = {}
     on_world = 0
@@ -32,7 +35,7 @@ def read_shapes(source: Source) -> dict[str, list[dict[str, Any]]]:
             shape |= {"at": numbers(pose.at), "rotation": rotation_vector(pose.rotation)}
             shape |= {"colour": f"#{red:02x}{green:02x}{blue:02x}"}
             shapes.setdefault(carried.owner, []).append(shape)
-    if on_world:
+    if on_world and not touching:
         report.add("geoms", f"{on_world} on the world are not shown: the world has no shapes here", "Delete them.")
     return shapes
 
@@ -43,19 +46,26 @@ def _rgba(source: Source, g: int) -> np.ndarray:
 
 
 def _shape(source: Source, g: int, what: str) -> dict[str, Any] | None:
-    model, kind = source.model, int(source.model.geom_type[g])
-    size, pose = [float(value) for value in model.geom_size[g]], Pose.of(model.geom_pos[g], model.geom_quat[g])
-    if source.is_a(kind, "mjGEOM_BOX"):
-        return {"type": "box", "size": [2 * half for half in size], "pose": pose}
-    if source.is_a(kind, "mjGEOM_SPHERE"):
-        return {"type": "sphere", "radius": size[0], "pose": pose}
-    for constant, name in (("mjGEOM_CYLINDER", "cylinder"), ("mjGEOM_CAPSULE", "capsule")):
-        if source.is_a(kind, constant):
-            return {"type": name, "radius": size[0], "length": 2 * size[1], "pose": pose}
+    model, kind, pose = source.model, int(source.model.geom_type[g]), source.geom_pose(g)
+    if (found := primitive(source, g)) is not None:
+        return {**found, "pose": pose}
     if source.is_a(kind, "mjGEOM_MESH"):
         return _mesh(source, int(model.geom_dataid[g]), pose, what)
     name = source.mujoco.mjtGeom(kind).name.removeprefix("mjGEOM_").lower()
     source.report.add(what, f"there is no shape `{name}` here; it is not shown", "Use another shape for looks.")
+    return None
+
+
+def primitive(source: Source, g: int) -> dict[str, Any] | None:
+    """Type and size of a geom that is a box, sphere, cylinder or capsule; nothing for others."""
+    kind, size = int(source.model.geom_type[g]), [float(value) for value in source.model.geom_size[g]]
+    if source.is_a(kind, "mjGEOM_BOX"):
+        return {"type": "box", "size": [2 * half for half in size]}
+    if source.is_a(kind, "mjGEOM_SPHERE"):
+        return {"type": "sphere", "radius": size[0]}
+    for constant, name in (("mjGEOM_CYLINDER", "cylinder"), ("mjGEOM_CAPSULE", "capsule")):
+        if source.is_a(kind, constant):
+            return {"type": name, "radius": size[0], "length": 2 * size[1]}
     return None
 
 
@@ -82,28 +92,3 @@ def _candidates(source: Source, named: str) -> list[Path]:
     """Where a mesh may lie: as named, or beside the model."""
     folder = Path(source.report.file).parent
     return [folder / named, folder / "meshes" / named, folder / Path(named).name, Path(named)]
-
-
-def list_contacts(source: Source) -> None:
-    """Say how many pairs of geoms could touch, by MuJoCo's own rules; there are no contacts here."""
-    model = source.model
-    if source.off("CONTACT") or source.off("CONSTRAINT"):
-        return
-    body, weld = np.asarray(model.geom_bodyid), np.asarray(model.body_weldid)
-    kind, affinity = np.asarray(model.geom_contype), np.asarray(model.geom_conaffinity)
-    meets = (kind[:, None] & affinity[None, :]) | (kind[None, :] & affinity[:, None])
-    ends = weld[body]
-    possible = (meets != 0) & (ends[:, None] != ends[None, :])
-    if not source.off("FILTERPARENT"):
-        parent = weld[np.asarray(model.body_parentid)[ends]]
-        child = (parent[:, None] == ends[None, :]) & (ends[None, :] != 0)
-        possible &= ~(child | child.T)
-    for signature in model.exclude_signature:
-        first, second = int(signature) >> 16, int(signature) & 0xFFFF
-        apart = (body[:, None] == first) & (body[None, :] == second)
-        possible &= ~(apart | apart.T)
-    count = int(np.triu(possible, 1).sum()) + model.npair
-    if count:
-        pairs = f"{count} {'pair' if count == 1 else 'pairs'} of geoms"
-        cure = "Switch collisions off (`contype` and `conaffinity` 0, or the flag `contact`), if they play no part."
-        source.report.add("contacts", f"{pairs} may collide, and there are no contacts here", cure)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from spookax.mjcf.compiler import Names, compiled, mujoco_module
+from spookax.mjcf.contacts import read_contacts
 from spookax.mjcf.drives import read_motors, read_sensors
 from spookax.mjcf.joints import read_joints
-from spookax.mjcf.looks import list_contacts, read_shapes
+from spookax.mjcf.looks import read_shapes
 from spookax.mjcf.loops import read_loops
 from spookax.mjcf.missing import MjcfError, Report
 from spookax.mjcf.poses import numbers
@@ -76,11 +77,11 @@ def scene_data(source: Source) -> dict[str, Any]:
         "sensors": read_sensors(source),
         "initial": initial,
     }
-    for owner, shapes in read_shapes(source).items():
+    contacts = read_contacts(source, data["joints"])
+    for owner, shapes in read_shapes(source, contacts is not None).items():
         bodies[owner]["shapes"] = shapes
     list_bodies(source)
-    list_contacts(source)
-    return data
+    return data if contacts is None else data | {"contacts": contacts}
 
 
 def model_name(source: Source) -> str:

@@ -42,6 +42,10 @@ class Source:
         found = self.mujoco.mj_id2name(self.model, getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}"), index)
         return found or f"{kind}{index}"
 
+    def geom_pose(self, g: int) -> Pose:
+        """Of a geom in its body of the model."""
+        return Pose.of(self.model.geom_pos[g], self.model.geom_quat[g])
+
     def off(self, feature: str) -> bool:
         """Whether the model's flags switch a feature off, named as in MuJoCo's `mjDSBL_` constants."""
         return bool(self.model.opt.disableflags & getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{feature}"))

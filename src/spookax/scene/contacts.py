@@ -23,8 +23,10 @@ POINTS = {
     ("cylinder", "plane"): 10,
     ("sphere", "sphere"): 1,
     ("sphere", "capsule"): 1,
+    ("sphere", "cylinder"): 1,
     ("sphere", "box"): 1,
     ("capsule", "capsule"): 5,
+    ("capsule", "box"): 3,
     ("box", "box"): 9,
 }
 

@@ -1,0 +1,145 @@
+"""Geoms of a compiled model as surfaces that touch."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spookax.mjcf.compiler import Names
+from spookax.mjcf.looks import primitive
+from spookax.mjcf.missing import listed
+from spookax.mjcf.poses import numbers, rotation_vector
+from spookax.mjcf.source import WORLD, Source
+from spookax.scene.contacts import DEFAULT, joined_bodies, kind_of_pair, pairs_of
+
+_FRICTIONLESS, _SLIDING = 1, 3  # MuJoCo's `condim`
+_ALIKE = 1e-9  # relative difference of friction that is none
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two geoms that may collide, and what MuJoCo makes of their numbers."""
+
+    first: int
+    second: int
+    friction: float
+    condim: int
+    margin: float
+
+
+def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | None:
+    """The section `contacts` of a scene, nothing if nothing can touch. `joints`: of the scene.
+
+    Pairs are those that MuJoCo's rules let collide. Those of types that cannot touch here are listed, and so are
+    friction that spins or rolls, a margin, and friction of pairs that does not follow from that of their surfaces.
+    """
+    pairs = _pairs(source)
+    kinds = {pair: _kind(source, pair) for pair in pairs}
+    lost = Counter(kind for kind in kinds.values() if kind and kind_of_pair(*kind) is None)
+    if lost:
+        text = ", ".join(f"{' on '.join(kind)}: {count}" for kind, count in sorted(lost.items()))
+        cure = "Switch these off (`contype` and `conaffinity` 0), or use other types."
+        source.report.add("contacts", f"pairs of geoms of these types cannot touch here: {text}", cure)
+    kept = [pair for pair, kind in kinds.items() if kind and kind_of_pair(*kind) is not None]
+    if not kept:
+        return None
+    _list_unsaid(source, kept)
+    names, own = Names(), {}
+    level: dict[int, float] = {}
+    for p in kept:
+        for g in (p.first, p.second):
+            level[g] = min(level.get(g, p.friction), p.friction)
+    levels = sorted(set(level.values()))
+    material = {value: DEFAULT if i == 0 else f"{DEFAULT}_{i + 1}" for i, value in enumerate(levels)}
+    surfaces: dict[str, Any] = {}
+    for g in sorted(level):
+        own[g] = names.new(source.name("geom", g), f"geom{g}")
+        surfaces[own[g]] = _surface(source, g) | {"material": material[level[g]]}
+    wrong = [p for p in kept if abs(max(level[p.first], level[p.second]) - p.friction) > _ALIKE * (1 + p.friction)]
+    for p in wrong:
+        what = f"pair '{source.name('geom', p.first)}', '{source.name('geom', p.second)}'"
+        found = max(level[p.first], level[p.second])
+        message = f"its friction is {p.friction:g}, and would be {found:g} here: the larger of that of both surfaces"
+        source.report.add(what, message, "Give both geoms friction of which it is the larger.")
+    data = {
+        "materials": {name: {"friction": value} for value, name in material.items()},
+        "combine": "max",
+        "surfaces": surfaces,
+    }
+    wanted = [(own[p.first], own[p.second]) for p in kept]
+    by_rule = {frozenset(pair) for pair in pairs_of(data, joined_bodies(joints))}
+    return data if {frozenset(pair) for pair in wanted} == by_rule else data | {"pairs": wanted}
+
+
+def _list_unsaid(source: Source, pairs: list[_Pair]) -> None:
+    turning = sum(p.condim > _SLIDING for p in pairs)
+    if turning:
+        message = f"{turning} pairs of geoms have friction that spins or rolls (`condim` 4 or 6), which is left out"
+        source.report.add("contacts", message, "Use `condim` 3.")
+    wide = {source.name("geom", g) for p in pairs if p.margin for g in (p.first, p.second)}
+    if wide:
+        message = f"geoms that touch at a distance (`margin` without as large a `gap`): {listed(sorted(wide))}"
+        source.report.add("contacts", message, "Enlarge the geoms instead.")
+
+
+def _kind(source: Source, pair: _Pair) -> tuple[str, str] | None:
+    """Types of both geoms; nothing if they are of one body of the scene."""
+    owners = {source.bodies[source.model.geom_bodyid[g]].owner for g in (pair.first, pair.second)}
+    if len(owners) == 1:
+        return None
+    first, second = sorted(_type(source, g) for g in (pair.first, pair.second))
+    return first, second
+
+
+def _type(source: Source, g: int) -> str:
+    return source.mujoco.mjtGeom(int(source.model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
+
+
+def _surface(source: Source, g: int) -> dict[str, Any]:
+    carried = source.bodies[source.model.geom_bodyid[g]]
+    shape = {"type": "plane"} if _type(source, g) == "plane" else primitive(source, g)
+    assert shape is not None  # of a type that can touch
+    pose = carried.pose @ source.geom_pose(g)
+    placed = {"at": numbers(pose.at), "rotation": rotation_vector(pose.rotation)}
+    return {**({} if carried.owner == WORLD else {"body": carried.owner}), **shape, **placed}
+
+
+def _pairs(source: Source) -> list[_Pair]:
+    """Pairs of geoms that collide by MuJoCo's own rules."""
+    model = source.model
+    if source.off("CONTACT") or source.off("CONSTRAINT"):
+        return []
+    body, weld = np.asarray(model.geom_bodyid), np.asarray(model.body_weldid)
+    kind, affinity = np.asarray(model.geom_contype), np.asarray(model.geom_conaffinity)
+    meets = (kind[:, None] & affinity[None, :]) | (kind[None, :] & affinity[:, None])
+    ends = weld[body]
+    possible = (meets != 0) & (ends[:, None] != ends[None, :])
+    if not source.off("FILTERPARENT"):
+        parent = weld[np.asarray(model.body_parentid)[ends]]
+        child = (parent[:, None] == ends[None, :]) & (ends[None, :] != 0)
+        possible &= ~(child | child.T)
+    for signature in model.exclude_signature:
+        first, second = int(signature) >> 16, int(signature) & 0xFFFF
+        apart = (body[:, None] == first) & (body[None, :] == second)
+        possible &= ~(apart | apart.T)
+    found = {}
+    for a, b in np.argwhere(np.triu(possible, 1)).tolist():
+        found[a, b] = _mixed(source, a, b)
+    for k in range(model.npair):
+        a, b = sorted((int(model.pair_geom1[k]), int(model.pair_geom2[k])))
+        dim, friction = int(model.pair_dim[k]), float(model.pair_friction[k][0])
+        margin = float(model.pair_margin[k] - model.pair_gap[k])
+        found[a, b] = _Pair(a, b, 0.0 if dim == _FRICTIONLESS else friction, dim, margin)
+    return list(found.values())
+
+
+def _mixed(source: Source, a: int, b: int) -> _Pair:
+    """What MuJoCo makes of two geoms: the larger numbers, or those of the one with more priority."""
+    model = source.model
+    first, second = int(model.geom_priority[a]), int(model.geom_priority[b])
+    which = [a, b] if first == second else [a if first > second else b]
+    dim = max(int(model.geom_condim[g]) for g in which)
+    friction = 0.0 if dim == _FRICTIONLESS else max(float(model.geom_friction[g][0]) for g in which)
+    margin = max(float(model.geom_margin[g] - model.geom_gap[g]) for g in (a, b))
+    return _Pair(a, b, friction, dim, margin)

@@ -1,0 +1,105 @@
+"""Where surfaces touch: gaps against distances of convex sets, and against how fast the bodies approach."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine.mechanisms import compiled
+
+from spookax.collision.touch import Posed, touches
+from spookax.math import rotation
+from spookax.scene.contacts import POINTS
+
+DRAWS = 100
+FIXED = [kind for kind in POINTS if kind != ("box", "box")]  # places of boxes slide along the cut of two faces
+ROUND = [kind for kind in FIXED if kind[1] != "plane"]
+SIZE = {
+    "sphere": (0.2, 0.0, 0.0),
+    "capsule": (0.1, 0.3, 0.0),
+    "cylinder": (0.25, 0.15, 0.0),
+    "box": (0.3, 0.2, 0.1),
+    "plane": (0.0, 0.0, 0.0),
+}
+
+
+def nearest(shape, q):
+    """The points of a shape at the origin that are nearest to q (draws, 3)."""
+    a, b, c = SIZE[shape]
+    if shape == "box":
+        return np.clip(q, (-a, -b, -c), (a, b, c))
+    if shape == "sphere":
+        return q * np.minimum(1, a / np.linalg.norm(q, axis=1, keepdims=True))
+    z = np.clip(q[:, 2:], -b, b)
+    if shape == "cylinder":
+        away = np.linalg.norm(q[:, :2], axis=1, keepdims=True)
+        return np.concatenate([q[:, :2] * np.minimum(1, a / away), z], axis=1)
+    core = np.concatenate([0 * q[:, :2], z], axis=1)
+    d = q - core
+    return core + d * np.minimum(1, a / np.linalg.norm(d, axis=1, keepdims=True))
+
+
+def distances(kind, r, R, iterations=3000):
+    """Of two convex sets, by projections in turn (Cheney and Goldstein (1959)): they end at the nearest points."""
+    p = r[:, 0]
+    for _ in range(iterations):
+        for side, shape in ((1, kind[1]), (0, kind[0])):
+            local = np.einsum("nji,nj->ni", R[:, side], p - r[:, side])
+            p, before = r[:, side] + np.einsum("nij,nj->ni", R[:, side], nearest(shape, local)), p
+    return np.linalg.norm(p - before, axis=1)
+
+
+def draws(kind, seed=0):
+    """Places (draws, 2, 3) and rotation vectors of two surfaces, near each other but apart."""
+    rng = np.random.default_rng(seed)
+    r = np.stack([rng.uniform(-0.9, 0.9, (DRAWS, 3)), np.zeros((DRAWS, 3))], axis=1)
+    turn = rng.normal(size=(DRAWS, 2, 3))
+    if kind[1] == "plane":
+        turn[:, 1] = 0
+        r[:, 0, 2] = rng.uniform(0.5, 0.8, DRAWS)
+    return r, turn
+
+
+def found(kind, r, turn):
+    R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
+    return touches(kind, Posed(r, R, jnp.array([SIZE[shape] for shape in kind])), [0], [1])
+
+
+@pytest.mark.parametrize("kind", ROUND, ids="-".join)
+def test_the_smallest_gap_is_the_distance(kind):
+    r, turn = draws(kind)
+    R = np.asarray(compiled(jax.vmap(jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))))(turn))
+    expected = distances(kind, r, R)
+    apart = expected > 1e-3
+    touch = jax.tree.map(np.asarray, compiled(jax.vmap(lambda r, t: found(kind, r, t)))(r, turn))
+    gap = np.where(touch.live, touch.gap, np.inf).min(axis=1)
+    assert np.mean(apart) > 0.5
+    np.testing.assert_allclose(gap[apart], expected[apart], rtol=0, atol=2e-6)
+    assert np.all(gap[~apart] < 2e-3)
+
+
+@pytest.mark.parametrize("kind", FIXED, ids="-".join)
+def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
+    """Its derivative along a motion of both is the normal's part of their relative velocity at the place."""
+    r, turn = draws(kind, 1)
+    rng = np.random.default_rng(2)
+    v, w = rng.normal(size=(2, DRAWS, 2, 3))
+    if kind[1] == "plane":
+        v[:, 1], w[:, 1] = 0, 0
+
+    def moving(r, turn, v, w):
+        def at(t):
+            R = jax.vmap(lambda a, b: rotation.matrix(rotation.multiply(rotation.exp(t * b), rotation.exp(a))))(turn, w)
+            touch = touches(kind, Posed(r + t * v, R, jnp.array([SIZE[shape] for shape in kind])), [0], [1])
+            return touch.gap, touch
+
+        _, rate, touch = jax.jvp(at, (0.0,), (1.0,), has_aux=True)
+        speed = v[:, None] + jnp.cross(w[:, None], touch.point - r[:, None])
+        return touch, rate, jnp.sum(touch.normal * (speed[0] - speed[1]), axis=-1)
+
+    touch, rate, expected = jax.tree.map(np.asarray, compiled(jax.vmap(moving))(r, turn, v, w))
+    gap = np.where(touch.live, touch.gap, np.inf)
+    place = np.arange(DRAWS), gap.argmin(axis=1)
+    apart = gap.min(axis=1) > 0
+    assert np.mean(apart) > 0.3
+    np.testing.assert_allclose(np.linalg.norm(touch.normal[place], axis=1), 1, rtol=1e-12)
+    np.testing.assert_allclose(rate[place][apart], expected[place][apart], rtol=0, atol=1e-8)
