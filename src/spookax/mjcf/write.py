@@ -4,13 +4,14 @@ import math
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as Xml
 
 import numpy as np
 
+from spookax.mjcf.elements import placed, primitive, text
 from spookax.mjcf.missing import Report
-from spookax.mjcf.poses import Pose, numbers, quaternion, turned
+from spookax.mjcf.poses import Pose, numbers, turned
+from spookax.mjcf.surfaces import write_surfaces
 from spookax.mjcf.tree import (
     NO_JOINT,
     WORLD,
@@ -62,14 +63,6 @@ def turned_gravity(scene: Scene) -> tuple[float, float, float]:
     return numbers((turned((0, 1, 0), y) @ turned((1, 0, 0), x)).T @ np.array(scene.gravity))
 
 
-def _text(values: Any) -> str:
-    return " ".join(repr(float(value) + 0.0) for value in np.atleast_1d(np.asarray(values, dtype=float)))
-
-
-def _placed(pose: Pose) -> dict[str, str]:
-    return {"pos": _text(numbers(pose.at)), "quat": _text(quaternion(pose.rotation))}
-
-
 class _Writer:
     """Builds the tree of XML elements; what cannot be said goes to the report."""
 
@@ -77,7 +70,7 @@ class _Writer:
         self.scene, self.file, self.report = scene, file, report
         self.root = Xml.Element("mujoco", model=scene.name)
         Xml.SubElement(self.root, "compiler", angle="radian")
-        Xml.SubElement(self.root, "option", timestep=_text(scene.step), gravity=_text(turned_gravity(scene)))
+        Xml.SubElement(self.root, "option", timestep=text(scene.step), gravity=text(turned_gravity(scene)))
         self.asset, self.world = Xml.SubElement(self.root, "asset"), Xml.SubElement(self.root, "worldbody")
         self.equality, self.actuator = Xml.SubElement(self.root, "equality"), Xml.SubElement(self.root, "actuator")
         self.sensor = Xml.SubElement(self.root, "sensor")
@@ -112,7 +105,7 @@ class _Writer:
         for name, row in self.scene.rows.items():
             self.report.add(f"rows.{name}", f"a row of one's own (`{row.type}`) has no MJCF", "Delete it.")
         if self.scene.contacts is not None:
-            self.report.add("contacts", "contacts are not written to MJCF", "Delete them.")
+            write_surfaces(self.scene, self.scene.contacts, self.bodies, self.root, self.report)
         for name in (name for name, body in self.scene.bodies.items() if body.initial is not None):
             cure = "Delete `initial`, and set `qpos` of its free joint in a keyframe."
             self.report.add(f"bodies.{name}", "where a free body starts is not written to MJCF", cure)
@@ -122,7 +115,7 @@ class _Writer:
                 self.root.remove(element)
 
     def _body(self, branch: Branch, parts: int) -> None:
-        element = Xml.SubElement(self.bodies[branch.inside], "body", {"name": branch.body, **_placed(branch.pose)})
+        element = Xml.SubElement(self.bodies[branch.inside], "body", {"name": branch.body, **placed(branch.pose)})
         self.bodies[branch.body] = element
         if branch.joint is None:
             Xml.SubElement(element, "freejoint")
@@ -134,8 +127,8 @@ class _Writer:
     def _inertial(self, element: Xml.Element, name: str, parts: int) -> None:
         """One of several equal parts of a body."""
         body = self.scene.bodies[name]
-        inertia = _text([getattr(body.inertia, key) / parts for key in COMPONENTS])
-        Xml.SubElement(element, "inertial", mass=_text(body.mass / parts), pos=_text(body.com), fullinertia=inertia)
+        inertia = text([getattr(body.inertia, key) / parts for key in COMPONENTS])
+        Xml.SubElement(element, "inertial", mass=text(body.mass / parts), pos=text(body.com), fullinertia=inertia)
 
     def _joints(self, element: Xml.Element, name: str, motions: tuple[Motion, ...]) -> None:
         for motion in motions:
@@ -146,22 +139,22 @@ class _Writer:
 
     def _joint(self, element: Xml.Element, motion: Motion, ball: str) -> None:
         """`ball`: the name of a joint that is no axis of the scene."""
-        place = {"type": motion.type, "pos": _text(numbers(motion.anchor))}
+        place = {"type": motion.type, "pos": text(numbers(motion.anchor))}
         if motion.path is None or motion.along is None:
             Xml.SubElement(element, "joint", {"name": ball, **place})
             return
         along, said = motion.along, {"name": motion.path, **place}
         if motion.type != "ball":
             self.axes.add(motion.path)
-            said["axis"] = _text(numbers(motion.direction))
+            said["axis"] = text(numbers(motion.direction))
         friction, spring = along.friction, along.spring
         given = {"damping": friction.viscous, "frictionloss": friction.coulomb, "armature": along.armature}
         given |= {"stiffness": spring.stiffness, "springref": spring.rest if spring.stiffness else 0.0}
-        said |= {key: _text(value) for key, value in given.items() if value}
+        said |= {key: text(value) for key, value in given.items() if value}
         if along.limits.lower is not None or along.limits.upper is not None:
             lower = -_FAR if along.limits.lower is None else along.limits.lower
             upper = _FAR if along.limits.upper is None else along.limits.upper
-            said |= {"limited": "true", "range": _text((lower, upper))}
+            said |= {"limited": "true", "range": text((lower, upper))}
         Xml.SubElement(element, "joint", said)
         self._unsaid(motion.path, friction, along.limits)
 
@@ -184,17 +177,12 @@ class _Writer:
             size = self._size(shape, f"bodies.{name}.shapes[{index}]")
             if size:
                 red, green, blue = (int(shape.colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-                looks = {"contype": "0", "conaffinity": "0", "rgba": _text((red, green, blue, 1.0))}
-                Xml.SubElement(element, "geom", {**size, **_placed(Pose.placed(shape.at, shape.rotation)), **looks})
+                looks = {"contype": "0", "conaffinity": "0", "rgba": text((red, green, blue, 1.0))}
+                Xml.SubElement(element, "geom", {**size, **placed(Pose.placed(shape.at, shape.rotation)), **looks})
 
     def _size(self, shape: Shape, path: str) -> dict[str, str] | None:
-        match shape.type:
-            case "box":
-                return {"type": "box", "size": _text(np.array(shape.size) / 2)}
-            case "sphere":
-                return {"type": "sphere", "size": _text(shape.radius)}
-            case "cylinder" | "capsule":
-                return {"type": shape.type, "size": _text((shape.radius, shape.length / 2))}
+        if shape.type != "mesh":
+            return primitive(shape)
         if Path(shape.file).suffix.lower() not in (".stl", ".obj"):
             self.report.add(path, f"MuJoCo reads no {Path(shape.file).suffix} meshes", "Save it as STL or OBJ.")
             return None
@@ -202,17 +190,17 @@ class _Writer:
         if key not in self.meshes:
             self.meshes[key] = f"mesh{len(self.meshes)}"
             file = Path(os.path.relpath(shape.file, os.path.abspath(self.file.parent))).as_posix()
-            scale = _text((shape.scale,) * 3)  # `shell`, so that an open mesh does for looks
+            scale = text((shape.scale,) * 3)  # `shell`, so that an open mesh does for looks
             Xml.SubElement(self.asset, "mesh", name=self.meshes[key], file=file, scale=scale, inertia="shell")
         return {"type": "mesh", "mesh": self.meshes[key]}
 
     def _split(self, name: str, joint: Joint, parts: int) -> None:
         """A joint that closes a loop, to a part of its child that is welded to the rest: nothing of it is lost."""
         half = f"{joint.child}.{name}"
-        element = Xml.SubElement(self.bodies[joint.parent], "body", {"name": half, **_placed(zero_pose(joint))})
+        element = Xml.SubElement(self.bodies[joint.parent], "body", {"name": half, **placed(zero_pose(joint))})
         self._joints(element, name, forward_motions(name, joint))
         self._inertial(element, joint.child, parts)
-        same = _text((0, 0, 0, 1, 0, 0, 0))
+        same = text((0, 0, 0, 1, 0, 0, 0))
         Xml.SubElement(self.equality, "weld", name=half, body1=joint.child, body2=half, relpose=same)
 
     def _connect(self, name: str, joint: Joint) -> None:
@@ -229,13 +217,13 @@ class _Writer:
             pair = (f"{label}.parent", f"{label}.child")
             on_parent = Pose(zero.rotation, np.array(joint.at) + offset)
             on_child = Pose(np.eye(3), np.array(joint.child_at) + zero.rotation.T @ offset)
-            Xml.SubElement(self.bodies[joint.parent], "site", {"name": pair[0], **_placed(on_parent)})
-            Xml.SubElement(self.bodies[joint.child], "site", {"name": pair[1], **_placed(on_child)})
+            Xml.SubElement(self.bodies[joint.parent], "site", {"name": pair[0], **placed(on_parent)})
+            Xml.SubElement(self.bodies[joint.child], "site", {"name": pair[1], **placed(on_child)})
             tag = "weld" if joint.type == "fixed" else "connect"
             Xml.SubElement(self.equality, tag, name=label, site1=pair[0], site2=pair[1])
 
     def _couple(self, name: str, driven: str, driver: str, offset: float, ratio: float) -> None:
-        law = _text((offset, ratio, 0, 0, 0))
+        law = text((offset, ratio, 0, 0, 0))
         Xml.SubElement(self.equality, "joint", name=name, joint1=driven, joint2=driver, polycoef=law)
 
     def _known(self, path: str, *axes: str) -> bool:
@@ -246,9 +234,9 @@ class _Writer:
 
     def _motor(self, name: str, motor: Motor) -> None:
         gain, stiffness, damping = law(motor)
-        said = {"gainprm": _text(gain), "biastype": "affine", "biasprm": _text((motor.bias, -stiffness, -damping))}
+        said = {"gainprm": text(gain), "biastype": "affine", "biasprm": text((motor.bias, -stiffness, -damping))}
         if motor.max_force is not None:
-            said |= {"forcelimited": "true", "forcerange": _text((-motor.max_force, motor.max_force))}
+            said |= {"forcelimited": "true", "forcerange": text((-motor.max_force, motor.max_force))}
             if motor.bias:
                 cure = "Set one of the two to nothing."
                 self.report.add(f"motors.{name}", "in MJCF `max_force` would bound `bias` too", cure)
@@ -259,7 +247,7 @@ class _Writer:
         Xml.SubElement(self.actuator, "general", {"name": name, "joint": motor.joint, **said})
 
     def _sensor(self, name: str, sensor: Sensor) -> None:
-        path, noise = f"sensors.{name}", _text(sensor.sd)
+        path, noise = f"sensors.{name}", text(sensor.sd)
         if sensor.delay:
             self.report.add(path, "`delay` is not written to MJCF", "Set it to 0, and delay the readings.")
         match sensor.type:
@@ -277,7 +265,7 @@ class _Writer:
                     said = {"name": f"{name}.{end}", "objtype": "xbody", "objname": sensor.body, "noise": noise}
                     Xml.SubElement(self.sensor, tag, said)
             case "point_position":
-                Xml.SubElement(self.bodies[sensor.body], "site", name=name, pos=_text(sensor.at))
+                Xml.SubElement(self.bodies[sensor.body], "site", name=name, pos=text(sensor.at))
                 Xml.SubElement(self.sensor, "framepos", name=name, objtype="site", objname=name, noise=noise)
 
     def _start(self, nested: list[Branch], closed: bool) -> None:
@@ -306,7 +294,7 @@ class _Writer:
                     start = started.get(motion.path or "")
                     position, rate = [*position, start.position if start else 0], [*rate, start.rate if start else 0]
         key = Xml.SubElement(self.root, "keyframe")
-        Xml.SubElement(key, "key", name="initial", qpos=_text(position), qvel=_text(rate))
+        Xml.SubElement(key, "key", name="initial", qpos=text(position), qvel=text(rate))
 
 
 def law(motor: Motor) -> tuple[float, float, float]:

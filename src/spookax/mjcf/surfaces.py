@@ -1,0 +1,33 @@
+"""Surfaces of a scene that touch, as geoms of MJCF that collide in named pairs only."""
+
+from collections.abc import Mapping
+from xml.etree import ElementTree as Xml
+
+from spookax.mjcf.elements import placed, primitive, text
+from spookax.mjcf.missing import Report
+from spookax.mjcf.poses import Pose
+from spookax.scene import Scene
+from spookax.scene.contacts import WORLD, Contacts, joined_bodies, pairs_of
+
+_SHOWN, _HIDDEN = "0", "3"  # groups of MuJoCo's viewers; what is seen of bodies is written as their shapes
+_MIXED = {"mean": lambda a, b: (a + b) / 2, "product": lambda a, b: a * b, "min": min, "max": max}
+
+
+def write_surfaces(
+    scene: Scene, contacts: Contacts, bodies: Mapping[str, Xml.Element], root: Xml.Element, report: Report
+) -> None:
+    """A geom for every surface, in the elements of `bodies` (`world` among them), a pair for every two that touch."""
+    for name, surface in contacts.surfaces.items():
+        filters = {"contype": "0", "conaffinity": "0", "group": _SHOWN if surface.body == WORLD else _HIDDEN}
+        at = placed(Pose.placed(surface.at, surface.rotation))
+        Xml.SubElement(bodies[surface.body], "geom", {"name": name, **(primitive(surface) or {}), **at, **filters})
+    element, friction = Xml.SubElement(root, "contact"), _MIXED[contacts.combine]
+    joints = {name: joint.model_dump() for name, joint in scene.joints.items()}
+    for pair in pairs_of(contacts.model_dump(), joined_bodies(joints)):
+        a, b = (contacts.materials[contacts.surfaces[name].material].friction for name in pair)
+        level = friction(a, b)
+        said = {"condim": "3", "friction": text((level, level, 0, 0, 0))} if level > 0 else {"condim": "1"}
+        Xml.SubElement(element, "pair", {"geom1": pair[0], "geom2": pair[1], **said})
+    for name, material in contacts.materials.items():
+        if material.restitution:
+            report.add(f"contacts.materials.{name}", "MJCF has no `restitution`", "Set `restitution` to 0.")

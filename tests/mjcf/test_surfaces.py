@@ -1,0 +1,129 @@
+"""Geoms that collide become surfaces that touch in the same pairs, and go back."""
+
+import numpy as np
+import pytest
+from mjcf.models import mujoco, write
+
+from spookax.mjcf import MjcfError, import_mjcf, write_mjcf
+from spookax.scene.contacts import joined_bodies, pairs_of
+
+LEGGED = """
+<default><geom friction="0.7 .005 .0001"/></default>
+<worldbody>
+  <geom name="floor" type="plane" size="2 2 .1" pos="0 0 0.1"/>
+  <geom name="step" type="box" size=".1 .2 .3" pos="1 0 .1" euler="0 20 0"/>
+  <body name="base" pos="0 0 0.5"><freejoint/>
+    <geom name="trunk" type="box" size=".2 .1 .05"/>
+    <body name="plate" pos="0.3 0 0"><geom name="bumper" type="cylinder" size=".1 .05"/></body>
+    <body name="leg" pos=".2 0 0"><joint name="hip" axis="0 1 0"/>
+      <geom name="shank" type="capsule" fromto="0 0 0 0 0 -.3" size=".02"/>
+      <geom name="foot" type="sphere" size=".03" pos="0 0 -.3" friction="1.2 .005 .0001"/>
+    </body>
+  </body>
+  <body name="ball" pos="2 0 1"><freejoint/><geom name="ball" type="sphere" size=".1"/></body>
+</worldbody>
+<contact><exclude body1="ball" body2="leg"/></contact>
+"""
+
+
+def touching(scene):
+    """Friction of every pair of surfaces that touch."""
+    contacts, joints = scene.contacts, {name: joint.model_dump() for name, joint in scene.joints.items()}
+    level = {name: contacts.materials[s.material].friction for name, s in contacts.surfaces.items()}
+    return {frozenset(p): max(level[n] for n in p) for p in pairs_of(contacts.model_dump(), joined_bodies(joints))}
+
+
+def test_the_pairs_are_those_of_mujoco(tmp_path):
+    """Everything is moved into everything else: MuJoCo's contacts, with its friction, in a pile of all geoms."""
+    imported = import_mjcf(write(tmp_path, LEGGED), allow_missing=True)
+    (missing,) = imported.missing
+    assert "box on cylinder: 1" in missing.message
+    model = mujoco.MjModel.from_xml_path(str(tmp_path / "model.xml"))
+    model.geom_pos[:], model.body_pos[:], model.geom_margin[:] = 0, 0, 10
+    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE  # which would look at places of before
+    data = mujoco.MjData(model)
+    data.qpos[:3] = data.qpos[8:11] = 0
+    mujoco.mj_forward(model, data)
+    expected = {}
+    for contact in data.contact:
+        names = frozenset(mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_GEOM, g) for g in contact.geom)
+        expected[names] = contact.friction[0]
+    expected.pop(frozenset(("step", "bumper")))
+    assert touching(imported.scene) == pytest.approx(expected)
+
+
+def test_surfaces_stand_where_the_geoms_do(tmp_path):
+    """In the bodies that carry them: what is welded to a body in that one's frame, a free body's in the world's."""
+    scene = import_mjcf(write(tmp_path, LEGGED), allow_missing=True).scene
+    assert scene.contacts is not None
+    surfaces = scene.contacts.surfaces
+    assert {name: s.body for name, s in surfaces.items()} == {
+        **dict.fromkeys(("floor", "step"), "world"),
+        **dict.fromkeys(("trunk", "bumper"), "base"),
+        **dict.fromkeys(("shank", "foot"), "leg"),
+        "ball": "ball",
+    }
+    assert surfaces["bumper"].at == pytest.approx((0.3, 0, 0.5))
+    assert surfaces["step"].rotation == pytest.approx((0, np.deg2rad(20), 0))
+    assert surfaces["step"].size == pytest.approx((0.2, 0.4, 0.6))
+    assert (surfaces["shank"].radius, surfaces["shank"].length) == pytest.approx((0.02, 0.3))
+
+
+def test_they_go_back(tmp_path):
+    """Written and read again: the same surfaces, pairs and friction."""
+    scene = import_mjcf(write(tmp_path, LEGGED), allow_missing=True).scene
+    assert not write_mjcf(scene, tmp_path / "again.xml")
+    again = import_mjcf(tmp_path / "again.xml").scene
+    assert touching(again) == pytest.approx(touching(scene))
+    for name, surface in scene.contacts.surfaces.items():
+        other = again.contacts.surfaces[name]
+        assert (other.type, other.body) == (surface.type, surface.body)
+        np.testing.assert_allclose(other.at, surface.at, atol=1e-12)
+        np.testing.assert_allclose(other.rotation, surface.rotation, atol=1e-12)
+
+
+FREE = '<body name="{0}"><freejoint/><geom name="{0}" type="sphere" size="0.1" {1}/></body>'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "extra", "words"),
+    [
+        ('condim="6"', "", "", "spins or rolls"),
+        ('margin="0.01"', "", "", "`margin`"),
+        ('type="ellipsoid" size="0.1 0.2 0.3"', "", "", "ellipsoid on sphere: 1"),
+        ("", "", '<contact><pair geom1="a" geom2="b" friction="0.1 0.1 0 0 0"/></contact>', None),
+        ('contype="0"', 'contype="0"', "", None),
+    ],
+)
+def test_what_surfaces_do_not_say_is_listed(first, second, extra, words, tmp_path):
+    size = 'type="sphere" size="0.1"'
+    bodies = FREE.format("a", first) + FREE.format("b", second)
+    bodies = bodies.replace(f"{size} type", "type") if "ellipsoid" in first else bodies
+    file = write(tmp_path, f"<worldbody>{bodies}</worldbody>{extra}")
+    if words is None:
+        scene = import_mjcf(file).scene
+        assert (scene.contacts is None) == bool(second)
+        assert second or touching(scene) == {frozenset("ab"): 0.1}
+        return
+    with pytest.raises(MjcfError) as refused:
+        import_mjcf(file)
+    assert any(words in problem.message for problem in refused.value.problems)
+
+
+def test_friction_that_is_not_the_larger_of_two_is_listed(tmp_path):
+    """Where ab has 2, bc 5 and ac 1, no numbers of three surfaces say so; with 5 of ac they do."""
+    bodies = "".join(FREE.format(name, "") for name in "abc")
+    pairs = "".join(f'<pair geom1="{a}" geom2="{b}" friction="{mu} {mu} 0 0 0"/>' for a, b, mu in ("ab2", "bc5", "ac5"))
+    imported = import_mjcf(write(tmp_path, f"<worldbody>{bodies}</worldbody><contact>{pairs}</contact>"))
+    assert touching(imported.scene) == {frozenset("ab"): 2, frozenset("bc"): 5, frozenset("ac"): 5}
+    pairs = pairs.replace('geom1="a" geom2="c" friction="5 5', 'geom1="a" geom2="c" friction="1 1')
+    with pytest.raises(MjcfError, match=r"'b', 'c'.*its friction is 5, and would be 2"):
+        import_mjcf(write(tmp_path, f"<worldbody>{bodies}</worldbody><contact>{pairs}</contact>"))
+
+
+def test_restitution_is_not_written(tmp_path):
+    scene = import_mjcf(write(tmp_path, LEGGED), allow_missing=True).scene
+    elastic = {name: m.model_copy(update={"restitution": 0.5}) for name, m in scene.contacts.materials.items()}
+    contacts = scene.contacts.model_copy(update={"materials": elastic})
+    with pytest.raises(MjcfError, match="`restitution`"):
+        write_mjcf(scene.model_copy(update={"contacts": contacts}), tmp_path / "elastic.xml")
