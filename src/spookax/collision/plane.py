@@ -8,6 +8,7 @@ import numpy as np
 from .._typing import Array
 from ..math.product import matvec
 
+_STANDING = 0.1  # squared sine of the tilt below which a cylinder may stand on a rim
 _CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 
 
@@ -35,7 +36,10 @@ def box(A, B):
 
 
 def cylinder(A, B):
-    """Of either rim four points that stay with the cylinder, on which it stands, and the lowest, on which it rolls."""
+    """Of either rim four points that stay with the cylinder, on which it stands, and the lowest, on which it rolls.
+
+    One that rolls would stumble over those four.
+    """
     n, along = B.R[:, 2], A.R[:, 2]
     down = -(n - jnp.sum(n * along) * along)
     square = jnp.sum(down * down)
@@ -44,4 +48,7 @@ def cylinder(A, B):
     fixed = jnp.stack([A.R[:, 0], A.R[:, 1], -A.R[:, 0], -A.R[:, 1]])
     rim = A.size[0] * jnp.concatenate([fixed, lowest[None]])
     ends = A.size[1] * along
-    return _above(A, B, A.r + jnp.concatenate([rim + ends, rim - ends]))
+    points, normal, gap, _ = _above(A, B, A.r + jnp.concatenate([rim + ends, rim - ends]))
+    stands = square < _STANDING
+    live = jnp.array([False, False, False, False, True]) | stands
+    return points, normal, gap, jnp.concatenate([live, live])
