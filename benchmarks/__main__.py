@@ -37,6 +37,12 @@ PARTS = {
     "primitives": "what there is to compile: primitives, fusions and compile times by part of a step and of `identify`",
     "primitives.lines": "the lines of the package that most of these primitives come from",
     "primitives.sizes": "equations of a step against bodies, joints and motors",
+    "contact_speed.ball": "of `contact_speed`: a ball that rolls",
+    "contact_speed.box": "of `contact_speed`: a box at rest",
+    "contact_speed.stack5": "of `contact_speed`: a stack of five boxes",
+    "contact_speed.stack10": "of `contact_speed`: a stack of ten",
+    "contact_speed.quadruped": "of `contact_speed`: twelve joints on four feet",
+    "contact_speed.pile20": "of `contact_speed`: twenty boxes that fall onto each other",
 }
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
@@ -47,6 +53,7 @@ LONG = {
     "start": "whole processes from the shell, with programs that were kept and without (minutes)",
     "interrupt": "Ctrl-C at 20 moments of `identify` and of `simulate`, first and later runs (minutes)",
     "dependencies": "libraries beside our own code: loops, box problems, linear systems, a baseline (minutes)",
+    "contact_speed": "bodies that touch beside MuJoCo: time of a step, at rest and settling (minutes)",
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",
