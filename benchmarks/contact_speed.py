@@ -77,7 +77,7 @@ def quadruped() -> sx.Scene:
     bodies: dict[str, Any] = {
         "trunk": {"mass": 6.0, "inertia": (0.05, 0.1, 0.12), "initial": {"position": (0, 0, 0.42)}}
     }
-    joints, motors, surfaces, hinge = {}, {}, {}, {"type": "hinge"}
+    joints, motors, surfaces, hinge = {}, {}, {}, {"type": "hinge", "armature": 0.02}
     for leg, (x, y) in {"fl": (0.2, 0.1), "fr": (0.2, -0.1), "hl": (-0.2, 0.1), "hr": (-0.2, -0.1)}.items():
         parts = {"hip": (0.5, (0, 0, 0)), "thigh": (0.8, (0, 0, -0.1)), "shank": (0.3, (0, 0, -0.1))}
         for part, (mass, com) in parts.items():
@@ -88,7 +88,7 @@ def quadruped() -> sx.Scene:
             name = f"{leg}_{child}"
             inside = parent if parent == "trunk" else f"{leg}_{parent}"
             joints[name] = {**hinge, "parent": inside, "child": name, "at": at, "axis": axis}
-            motors[name] = {"type": "position", "joint": name, "stiffness": 200.0, "damping": 5.0}
+            motors[name] = {"type": "position", "joint": name, "stiffness": 60.0, "damping": 1.0}
         surfaces[leg] = {"type": "sphere", "body": f"{leg}_shank", "radius": 0.02, "at": (0, 0, -0.2)}
     pairs = [(leg, "floor") for leg in surfaces]
     return _scene(bodies, surfaces, joints=joints, motors=motors, contacts={"pairs": pairs})
