@@ -66,7 +66,7 @@ def pile(count: int) -> sx.Scene:
     """Boxes in layers of four, turned and shifted, that fall a little way onto each other; any two may touch."""
     rng, bodies = np.random.default_rng(0), {}
     for i in range(count):
-        x, y = (0.21 * (k - 0.5) for k in (i % 2, i // 2 % 2))
+        x, y = (0.3 * (k - 0.5) for k in (i % 2, i // 2 % 2))
         shift = rng.uniform(-0.02, 0.02, 2)
         bodies[f"b{i}"] = _box((x + shift[0], y + shift[1], 0.11 + 0.22 * (i // 4)), float(rng.uniform(-0.3, 0.3)))
     return _scene(bodies, {n: _cube(n) for n in bodies})
