@@ -68,7 +68,11 @@ def planned(
     states = joined(blocks.mapped(one, *zip(*blocks.spans(grid.steps), strict=True)))
     for name in sensors:
         sensor = system.sensors[system.sensor_index(name)]
-        if sensor.type == "body_pose" and sensor.target in _unheld(system) and np.isfinite(recording.sensors[name]).any():
+        if (
+            sensor.type == "body_pose"
+            and sensor.target in _unheld(system)
+            and np.isfinite(recording.sensors[name]).any()
+        ):
             states = _on_poses(states, sensor.target, times, recording.time, recording.sensors[name])
     return states, tuple(name in position for name in names)
 
