@@ -3,7 +3,7 @@
 Both engines start every toss from its first measured state and are judged by the same error: how far the centre is off,
 in half widths of the cube, plus the angle by which the orientation is [rad], mean over the toss. Their parameters are
 those with the least mean error over the tosses that are fitted, by Nelder and Mead's method with as many simulations
-of all of them: friction, restitution (of MuJoCo: time constant and damping ratio of the contact) and height of the board.
+of all of them: friction, restitution (of MuJoCo: time constant and damping ratio of the contact), height of the board.
 Every fifth toss is held back.
 """
 

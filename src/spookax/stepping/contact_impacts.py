@@ -6,9 +6,9 @@ weight: a shock runs through a row of bodies, which all contacts at once would s
 restitution stops what still approaches. Every round is the convex problem of `constraints.contacts`.
 
 A step finds an impact when the surfaces overlap already. They met tau = gap / (n.v-) before, and since then everything
-has moved with v+, not v-: the poses are moved by tau (v+ - v-). Velocities belong to the middle between steps, so that
-weight g acts for h/2 - tau before the impact and as much less after it. So motion follows the time of the impact without
-jumps from one step to the next, and so do its derivatives (the saltation matrix; Leine and Nijmeijer (2004), chapter 8).
+has moved with v+, not v-: the poses are moved by tau (v+ - v-). Velocities belong to the middle between steps: weight
+acts for h/2 - tau before the impact and is taken back after it. So motion follows the time of the impact without jumps
+from one step to the next, and so do its derivatives (the saltation matrix; Leine and Nijmeijer (2004), chapter 8).
 """
 
 from collections.abc import Callable
