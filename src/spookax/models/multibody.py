@@ -141,7 +141,7 @@ class Multibody(AbstractResidualModel):
         return self._axis_rates(state, p, velocity(state))
 
     def retract(self, x: BodyState, d: Float[Array, " n"]) -> BodyState:
-        moved, dc, turned = jnp.split(d, (self._half, self.carried))
+        moved, dc, turned = jnp.split(d, (self._half, self._first_rate))
         dp, dtheta = moved.reshape(2, -1, 3)
         dv, dw = turned.reshape(2, -1, 3)
         return BodyState(x.p + dp, jax.vmap(rotation.plus)(x.e, dtheta), x.v + dv, x.w + dw, x.near, x.c + dc)
@@ -196,8 +196,14 @@ class Multibody(AbstractResidualModel):
         return 6 * self.system.num_bodies
 
     @property
-    def carried(self) -> int:
+    def _first_rate(self) -> int:
+        """The component of a tangent at which its velocities begin."""
         return self._half + len(self.system.elements)
+
+    @property
+    def carried(self) -> int:
+        # an impact moves poses beside the velocities after it
+        return 0 if self.system.contacts.bounces else self._first_rate
 
     def first_sd(self, p: Prep, sd: Scalar) -> Float[Array, " n"]:
         # blocks that slipped some time may stand anywhere in their reach
@@ -219,7 +225,8 @@ class Multibody(AbstractResidualModel):
 
     @property
     def can_steady(self) -> bool:
-        return self.noise.kind == "joints"  # one on a body acts on its joints too, and their answer turns with the pose
+        # noise on a body acts on its joints too, and their answer turns with the pose; an impact's is another
+        return self.noise.kind == "joints" and not self.system.contacts.bounces
 
     def same_noise(self, x: BodyState, p: Prep, w: Float[Array, " m"], p_now: Prep) -> Float[Array, " m"]:
         both = jax.tree.map(lambda *a: jnp.stack(a), p, p_now)
@@ -336,7 +343,7 @@ class Multibody(AbstractResidualModel):
     def transition(self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise) -> Transition:
         """Inverse dynamics, in units of the noise."""
         (state, command), v1 = self._told(x, p, u), velocity(self.engine_state(x1, p.com))
-        rows, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v1))
+        rows, *_ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v1))
         return self._explain(rows, v1, p, noise)
 
     def _explain(self, rows: Rows, v1: Float[Array, "bodies 6"], p: Prep, noise: Noise) -> Transition:
@@ -359,7 +366,7 @@ class Multibody(AbstractResidualModel):
         # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
         state, command = self._told(x, p, u)
         v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
-        rows, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v))
+        rows, state, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v))
         wrong = saddle.gaps(self.system, rows, v) + rows.sigma * impulse.reshape(rows.a.shape)
         lu = saddle.factor(self.system, rows)
         dv, _ = saddle.solve(self.system, lu, jnp.zeros((*v.shape, 1)), -wrong[..., None])

@@ -4,6 +4,11 @@ A contact that touches and approaches faster than weight alone makes it in two s
 are hit at the time get impulses with n.v+ >= -restitution n.v-, friction on, joints held, everything else without
 weight: a shock runs through a row of bodies, which all contacts at once would share out. A last round without
 restitution stops what still approaches. Every round is the convex problem of `constraints.contacts`.
+
+A step finds an impact when the surfaces overlap already. They met tau = gap / (n.v-) before, and since then everything
+has moved with v+, not v-: the poses are moved by tau (v+ - v-). Velocities belong to the middle between steps: weight
+acts for h/2 - tau before the impact and is taken back after it. So motion follows the time of the impact without jumps
+from one step to the next, and so do its derivatives (the saltation matrix; Leine and Nijmeijer (2004), chapter 8).
 """
 
 from collections.abc import Callable
@@ -37,8 +42,8 @@ def rebound(
     bounce: Bool[Array, ""] | bool,
     solved: MLCP_RESULTS,
     solve: Callable[[Rows], tuple[Array, MLCP_RESULTS]],
-) -> tuple[Float[Array, "bodies 6"], Bool[Array, " points"], MLCP_RESULTS]:
-    """The velocities after the impacts, which contacts were hit, and how that ended.
+) -> tuple[Float[Array, "bodies 6"], Float[Array, "bodies 6"], MLCP_RESULTS]:
+    """The velocities after the impacts, by how much these move the poses, and how that ended.
 
     **Arguments:** `still`: the rows of a step from this pose at rest; `solve`: velocities that solve rows.
     """
@@ -63,9 +68,14 @@ def rebound(
         approach = contacts.rates(system, touch, v)[:, 0]
         return near & jnp.where(last, approach < 0, elastic & (approach < -slow))
 
+    def since(v: Array, now: Array) -> Array:
+        """The time for which the contacts that are hit have overlapped. [s]"""
+        toward = jnp.where(now, contacts.rates(system, touch, v)[:, 0], -1.0)
+        return jnp.max(jnp.where(now, jnp.clip(touch.gap / toward, 0.0, prepared.params.step), 0.0))
+
     def once(carry, last):
-        v, hit, result = carry
-        now = hits(v, last)
+        before, moved, tau, hit, result = carry
+        now = hits(before, last)
 
         def strike(v: Array) -> tuple[Array, MLCP_RESULTS]:
             toward = contacts.rates(system, touch, v)[:, 0]
@@ -79,25 +89,28 @@ def rebound(
             return solve(eqx.tree_at(lambda r: (r.p, r.a), free, (p, a)))
 
         any_hit = jnp.any(now) & ~(last & ~jnp.any(hit))  # the last only closes what others have begun
-        v, ended = jax.lax.cond(any_hit, strike, lambda v: (v, MLCP_RESULTS.successful), v)
+        v, ended = jax.lax.cond(any_hit, strike, lambda v: (v, MLCP_RESULTS.successful), before)
         result = MLCP_RESULTS.where(result == MLCP_RESULTS.successful, ended, result)
-        return (v, hit | (now & any_hit), result), None
+        tau = jnp.maximum(tau, since(before, now & any_hit))  # a shock runs on at the time of the first impact
+        return (v, moved + tau * (v - before), tau, hit | (now & any_hit), result), None
 
     last = jnp.arange(_ROUNDS + 1) == _ROUNDS
-    (v, hit, solved), _ = jax.lax.scan(once, (v, jnp.zeros_like(near), solved), last)
-    return v, hit, solved
+    first = hits(v, jnp.array(False))
+    early = jnp.where(jnp.any(first), prepared.params.step / 2 - since(v, first), 0.0)
+    weight = jnp.pad(early * prepared.params.gravity, (0, 3))
+    begin = v + weight, jnp.zeros_like(v), jnp.zeros_like(prepared.params.step), jnp.zeros_like(near), solved
+    (v, moved, _, _, solved), _ = jax.lax.scan(once, begin, last)
+    return v - weight, moved, solved
 
 
-def after(
-    system: System, prepared: Prepared, rows: Rows, v: Float[Array, "bodies 6"], hit: Bool[Array, " points"]
-) -> Rows:
-    """The rows of the step after impacts that left `v`. Contacts that were hit part no slower than they do, those that
-    will be are not slowed down before, and an overlap of what bounces is led back no faster than it parts by itself."""
+def after(system: System, prepared: Prepared, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:
+    """The rows of the step after impacts that left `v`. Contacts that will be hit are not slowed down before, and an
+    overlap of what bounces is led back no faster than it parts by itself."""
     touch = rows.contacts
     assert touch is not None
     rate = contacts.rates(system, touch, v)[:, 0]
     slow, elastic = _slow(prepared), touch.restitution > 0
     soon = (touch.gap > _TOUCHING) & elastic & (rate < -slow)
     led = jnp.maximum(touch.c, -jnp.maximum(rate, slow))
-    c = jnp.where(hit, -jnp.maximum(rate, 0.0), jnp.where(elastic & (touch.gap <= 0), led, touch.c))
+    c = jnp.where(elastic & (touch.gap <= 0), led, touch.c)
     return eqx.tree_at(lambda r: (r.contacts.c, r.contacts.live), rows, (c, touch.live & ~soon))

@@ -37,7 +37,7 @@ def inverse_dynamics(
     [N s, N m s]
     """
     zero = jnp.zeros_like(v1)
-    rows, _ = step_rows(system, prepared, state, command, zero)
+    rows, *_ = step_rows(system, prepared, state, command, zero)
     rows = contact.seen_from(system, rows, v1, prepared.params.step)
     lam, x = multipliers(system, rows, v1)
     return saddle.balance(system, rows, v1, lam, x)

@@ -298,10 +298,11 @@ def step_rows(
     impulse: Float[Array, "bodies 6"],
     bounce: Bool[Array, ""] | bool = True,
     first: Bool[Array, ""] | bool = False,
-) -> tuple[Rows, MLCP_RESULTS]:
-    """The rows of a step: after the impacts on stops and of contacts, which leave the velocities that it starts from.
+) -> tuple[Rows, State, MLCP_RESULTS]:
+    """The rows of a step, and the state that it starts from: after the impacts on stops and of contacts, which change
+    velocities, and poses by what those of contacts have changed since (`contact_impacts`).
 
-    What was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
+    A stop that was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
     Impacts are solved by the default solver, whatever solves the step: a replayed step has to find them, too.
     `bounce`: whether there may be any; `first`: see `step`.
     """
@@ -309,7 +310,7 @@ def step_rows(
         command = delayed(system, prepared.params, state, command, first)
     v, solved = velocity(state), MLCP_RESULTS.successful
     if not system.bounces and not system.contacts.bounces:
-        return assemble(system, prepared, state, command, impulse), solved
+        return assemble(system, prepared, state, command, impulse), state, solved
     still = eqx.tree_at(lambda s: (s.v, s.w), state, (jnp.zeros_like(state.v), jnp.zeros_like(state.w)))
     still = assemble(system, prepared, still, command, jnp.zeros_like(v))
     guess, solver = jnp.zeros(len(system.boxes), dtype=v.dtype), default_solver(system)
@@ -323,14 +324,16 @@ def step_rows(
         hits = impacts.rows(system, prepared, state, still)
         hit = hits.hit & bounce
         v, solved = jax.lax.cond(jnp.any(hit), lambda: solve(hits.rows), lambda: (v, solved))
-    hit_points = jnp.zeros(system.contacts.num_points, dtype=bool)
     if system.contacts.bounces:
-        v, hit_points, solved = contact_impacts.rebound(system, prepared, still, v, bounce, solved, solve)
-    rows = assemble(system, prepared, _moving(state, v), command, impulse)
+        v, moved, solved = contact_impacts.rebound(system, prepared, still, v, bounce, solved, solve)
+        e = rotation.normalise(rotation.multiply(state.e, rotation.exp(moved[:, 3:])))
+        state = eqx.tree_at(lambda s: (s.r, s.e), state, (state.r + moved[:, :3], e))
+    state = _moving(state, v)
+    rows = assemble(system, prepared, state, command, impulse)
     if system.contacts.bounces:
-        rows = contact_impacts.after(system, prepared, rows, v, hit_points)
+        rows = contact_impacts.after(system, prepared, rows, v)
     rate = take(saddle.line_rates(system, rows, v), system.box_lines) if system.boxes else guess
-    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hit, -rate, rows.box.offset)), solved
+    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hit, -rate, rows.box.offset)), state, solved
 
 
 def _moving(state: State, v: Float[Array, "bodies 6"]) -> State:
@@ -395,12 +398,12 @@ def step(
         impulse = jnp.zeros((system.num_bodies, 6), dtype=state.r.dtype)
     if guess is None:
         guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
-    rows, impact_result = step_rows(system, prepared, state, command, impulse, bounce, first)
+    rows, begun, impact_result = step_rows(system, prepared, state, command, impulse, bounce, first)
     solver, guess = solver or default_solver(system), jax.lax.stop_gradient(guess)
     rows, (v, lam, x, (mlcp_result, pivots)) = _solve_passes(system, solver, rows, guess, prepared.params.step)
     mlcp_result = MLCP_RESULTS.where(impact_result == MLCP_RESULTS.successful, mlcp_result, impact_result)
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
-    after = remembered(system, state, advance(system, prepared, state, rows, v), command)
+    after = remembered(system, state, advance(system, prepared, begun, rows, v), command)
     touch = contact.world_impulses(system, rows, v)
     return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots, touch)

@@ -2,11 +2,13 @@
 
 Joints whose positions are read go where their smoothed readings are; a joint whose rate alone is read starts where the
 scene has it; of a tree, joints that only poses of bodies or positions of points tell about are found from those,
-sample by sample (inverse kinematics). All others rest where the scene has them.
+sample by sample (inverse kinematics). A body that no joint holds goes where its smoothed poses are. All others rest
+where the scene has them.
 """
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +17,11 @@ from .._compiled import compiled, seldom_called
 from .._typing import Array, Float
 from ..estimation import blocks
 from ..estimation.blocks import joined
-from ..math import small
+from ..math import rotation, small
 from ..models import BodyState, Multibody
 from ..scene import Scene
 from ..stepping import state_from_joints
+from ..system import System
 from .grid import Grid, sensor_sd, smooth
 from .recording import Recording
 
@@ -63,7 +66,51 @@ def planned(
         return _placed(model, rest, q, v, end - begin)
 
     states = joined(blocks.mapped(one, *zip(*blocks.spans(grid.steps), strict=True)))
+    for name in sensors:
+        sensor = system.sensors[system.sensor_index(name)]
+        if (
+            sensor.type == "body_pose"
+            and sensor.target in _unheld(system)
+            and np.isfinite(recording.sensors[name]).any()
+        ):
+            states = _on_poses(states, sensor.target, times, recording.time, recording.sensors[name])
     return states, tuple(name in position for name in names)
+
+
+def _unheld(system: System) -> set[int]:
+    """Bodies without joints."""
+    return set(range(system.num_bodies)) - {body for joint in system.joints for body in (joint.parent, joint.child)}
+
+
+def _on_poses(
+    states: BodyState, body: int, at: np.ndarray, time: np.ndarray, pose: Float[np.ndarray, "samples 6"]
+) -> BodyState:
+    """The states with a body on its smoothed poses, position and rotation vector, with the rates that these have."""
+    e = _continuous(np.asarray(rotation.exp(jnp.asarray(pose[:, 3:]))))
+    p, v = (np.stack(part, axis=1) for part in zip(*(smooth(at, time, x) for x in pose[:, :3].T), strict=True))
+    e, de = (np.stack(part, axis=1) for part in zip(*(smooth(at, time, x) for x in e.T), strict=True))
+    size = np.linalg.norm(e, axis=1, keepdims=True)
+    w = 2 * np.asarray(rotation.multiply(rotation.conjugate(jnp.asarray(e / size)), jnp.asarray(de / size)))[:, 1:]
+    new = {"p": p, "e": e / size, "v": v, "w": w}
+    return eqx.tree_at(
+        lambda x: tuple(getattr(x, key) for key in new),
+        jax.tree.map(np.array, states),
+        tuple(_replaced(np.array(getattr(states, key)), body, value) for key, value in new.items()),
+    )
+
+
+def _replaced(values: np.ndarray, body: int, new: np.ndarray) -> np.ndarray:
+    values[:, body] = new
+    return values
+
+
+def _continuous(e: Float[np.ndarray, "samples 4"]) -> Float[np.ndarray, "samples 4"]:
+    """Quaternions with the signs that let each follow the last one that is a number."""
+    there = np.isfinite(e).all(axis=1)
+    seen, out = e[there], np.full_like(e, np.nan)
+    signs = np.cumprod(np.append(1.0, np.where(np.sum(seen[1:] * seen[:-1], axis=1) < 0, -1.0, 1.0)))
+    out[there] = signs[:, None] * seen
+    return out
 
 
 def _rest(scene: Scene, found: dict[str, np.ndarray]) -> Joints:

@@ -202,6 +202,7 @@ def set_up(
     levels = {"least_sd": _least_sd(clean, sensors, sd), "root_weights": roots}
     problem = Problem(samples, z0, z0.copy(), shared.prior_weight(), lower, upper, own.prior_weight(), **levels)
     speeds = settings.friction_speed or _friction_speeds(system, sensors, clean)
+    speeds = speeds if system.axes else speeds[-1:]  # of joints, without which stages are all alike
     count = max(len(speeds), len(settings.noise_scale))
     stages: list[Stage] = []
     wider: tuple[Multibody, ...] = ()

@@ -1,0 +1,97 @@
+"""Studies of bodies that touch: where their first trajectories go, and what noisy poses tell of contacts."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import yaml
+
+import spookax as sx
+from spookax.math import rotation
+from spookax.scene import Scene
+from spookax.study.setup import set_up
+
+COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
+SD = 5e-4
+TABLE = {"type": "plane", "at": [0.0, 0.0, 0.01]}
+
+
+def slides() -> dict[str, Any]:
+    """A box that is pushed along a table."""
+    size = [0.1, 0.1, 0.08]
+    body = {"mass": 0.4, "inertia": [6e-4, 8e-4, 8e-4], "initial": {"position": [0, 0, 0.05], "velocity": [1, 0.3, 0]}}
+    surfaces = {"table": TABLE, "thing": {"type": "box", "body": "thing", "size": size}}
+    return _scene(body, surfaces, 0.005, friction=0.2)
+
+
+def bounces() -> dict[str, Any]:
+    """A ball that falls onto a table."""
+    body = {"mass": 0.05, "inertia": [8e-6] * 3, "initial": {"position": [0, 0, 0.5], "velocity": [0.3, 0, 0]}}
+    surfaces = {"table": TABLE, "thing": {"type": "sphere", "body": "thing", "radius": 0.02}}
+    return _scene(body, surfaces, 0.002, friction=0.3, restitution=0.7)
+
+
+def _scene(body: dict, surfaces: dict, step: float, **material: float) -> dict[str, Any]:
+    return {
+        "spookax": 1,
+        "step": step,
+        "bodies": {"thing": body},
+        "contacts": {"materials": {"default": material}, "surfaces": surfaces},
+        "sensors": {"pose": {"type": "body_pose", "body": "thing", "sd": SD}},
+    }
+
+
+def study(folder, scene: dict[str, Any], seconds: float, parameters: dict[str, Any]) -> Any:
+    """A study of noisy poses of what the scene does, at 200 Hz."""
+    system, params, state = sx.load(Scene.model_validate(scene))
+    steps, every = round(seconds / scene["step"]), round(0.005 / scene["step"] + 1e-9) or 1
+    found = sx.rollout(system, params, state, np.zeros((steps, 0)))
+    pose = np.concatenate([found.r[:, 0], jax.vmap(rotation.log)(found.e[:, 0])], axis=1)
+    pose = pose + SD * np.random.default_rng(1).normal(size=pose.shape)
+    columns = {"t [s]": scene["step"] * np.arange(len(pose))}
+    columns |= {f"{c} [{'m' if i < 3 else 'rad'}]": pose[:, i] for i, c in enumerate(COLUMNS)}
+    np.savez(folder / "toss.npz", **{name: values[::every] for name, values in columns.items()})
+    (folder / "scene.yaml").write_text(yaml.safe_dump(scene))
+    recording = {"file": "toss.npz", "time": "t", "sensors": {"pose": list(COLUMNS)}}
+    text = {"spookax": 1, "scene": "scene.yaml", "recordings": [recording], "parameters": parameters}
+    (folder / "study.yaml").write_text(yaml.safe_dump(text))
+    return sx.load_study(folder / "study.yaml"), found
+
+
+def test_first_trajectories_of_free_bodies_are_where_poses_were_read(tmp_path):
+    """Also where the scene starts elsewhere, and where the rotation vector jumps: the box turns more than once."""
+    scene = slides()
+    scene["bodies"]["thing"]["initial"] = {"position": [0, 0, 2.0], "angular_velocity": [0, 0, 20.0]}
+    read, found = study(tmp_path, scene, 0.5, {"contacts.materials.default.friction": {"start": 0.5}})
+    setup = set_up(read, sx.read_scene(read.scene_path), sx.read_recordings(read))
+    ((path, _),) = setup.plans()
+    steps = len(found.r) - 1
+    np.testing.assert_allclose(path.x.p[:steps, 0], found.r[:-1, 0], atol=4 * SD)
+    turned = np.asarray(jax.vmap(rotation.minus)(path.x.e[:steps, 0], found.e[:-1, 0]))
+    assert np.max(np.abs(turned)) < 4 * SD
+    np.testing.assert_allclose(path.x.w[:steps, 0], np.broadcast_to([0, 0, 20.0], (steps, 3)), atol=0.5)
+
+
+CASES = {
+    "friction": (slides, 0.8, {"contacts.materials.default.friction": (0.5, 0.2)}),
+    "restitution": (
+        bounces,
+        1.5,
+        {"contacts.materials.default.restitution": (0.5, 0.7), "contacts.surfaces.table.at.z": (0.0, 0.01)},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CASES)
+def test_contacts_are_identified_from_noisy_poses_with_defaults(name, tmp_path):
+    of, seconds, known = CASES[name]
+    read, _ = study(tmp_path, of(), seconds, {path: {"start": start} for path, (start, _) in known.items()})
+    estimate = sx.identify(read)
+    assert estimate.status == "converged", estimate.message
+    for path, (_, truth) in known.items():
+        found = estimate.parameters[path]
+        assert abs(found["value"] - truth) < 4 * found["sd"]
+        assert found["sd"] < 2e-3
