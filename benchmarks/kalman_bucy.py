@@ -25,7 +25,7 @@ from spookax.estimation.continuous import (
 )
 from spookax.models.double_pendulum import DAMPING, double_pendulum, drift
 from spookax.protocol import Noise
-from spookax.study.equations import Grid, identify_equations
+from spookax.study.equations import Grid, identify_equations, shoot_equations
 
 from .measure import Row, row
 
@@ -33,6 +33,7 @@ SEEDS = (*range(10), *range(100, 130))
 SAMPLES, LENGTH, SD, FINE = 3000, 3.0, 0.5, 50
 NAMES = ("l1", "l2", "M")
 PROCESS = {"batch": 0.03, "filter": 0.1}  # root of the density on the right-hand sides [rad/s^2 per root of hertz]
+SEGMENT = 0.15  # of multiple shooting [s]
 FAILED = 0.5  # an error of a parameter as large as this is no estimate
 
 
@@ -98,6 +99,14 @@ def by_filter(d: Draw, rule: Extended | Unscented) -> tuple[np.ndarray, np.ndarr
     return np.asarray(model.unknown.values(z)), np.linalg.norm(S, axis=1)
 
 
+def by_shooting(d: Draw, segment: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Least squares of the simulation error, from where the batch method begins, too."""
+    model = double_pendulum(LENGTH / SAMPLES, tuple(d.start))
+    found = shoot_equations(model, TIME, d.y, sd=[SD] * 4, process=PROCESS["batch"], segment=segment)
+    both = np.array([[found[n][key] for n in NAMES] for key in ("value", "sd")])
+    return both[0], both[1]
+
+
 def by_networks(draws: list[Draw], physics: bool) -> np.ndarray:
     """Values of all runs, trained as one batch."""
     model = double_pendulum(LENGTH / SAMPLES)
@@ -122,6 +131,8 @@ def run(part: str = "table") -> list[Row]:
         "batch": by_batch,
         "extended filter": lambda d: by_filter(d, Extended()),
         "unscented filter": lambda d: by_filter(d, Unscented()),
+        "multiple shooting": lambda d: by_shooting(d, SEGMENT),
+        "single shooting": lambda d: by_shooting(d, None),
     }
     if part == "table":
         for name, method in one_by_one.items():

@@ -13,15 +13,16 @@ import numpy as np
 from .._compiled import on_device
 from .._interruption import stoppable
 from .._typing import AnyArray
+from ..estimation.shooting import TRIALS
 from ..models.parameters import natural_values, values_and_sd
 from ..protocol import ModelError
-from ..scene import FileError, FileProblem, Scene, read_scene
-from ..scene.explain import nearest
+from ..scene import Scene, read_scene
 from .check import check_against_scene, sensor_dimensions
 from .equation_error import least_squares_of
 from .estimate import finite_json, identified_scene, save_scene
 from .forecast import beside, choose, head
 from .identify import identify
+from .method_names import NAMES, known_methods
 from .model import RecordingSpec, Study
 from .networks import by_networks
 from .predict import Identified, Prediction, predict_recording
@@ -33,7 +34,7 @@ from .simulation_error import shot
 
 _LEVEL = 1.96  # standard deviations of the ends of an interval of 95 %
 _SEGMENTS = 8  # of the longest recording, where the study says nothing
-_PREPARED = "no further trials: the last is taken"
+_UNSETTLED = f"not settled after {TRIALS} trials; the last one is taken"
 _EXTRA = "it needs the extra `continuous` (diffrax, optax): `pip install .[continuous]` in a clone"
 
 
@@ -66,11 +67,10 @@ class _Found:
 
 def _parameters(case: _Case, z: AnyArray, covariance: np.ndarray | None) -> dict[str, dict[str, Any]]:
     shared = case.setup.model.shared
-    if covariance is None:
-        values, sds = np.asarray(natural_values(shared, on_device(z))[0]), None
-    else:
-        values, sds = values_and_sd(shared, on_device(z), covariance)
-    return {path: _told(v, None if sds is None else sds[i]) for i, (path, v) in enumerate(zip(shared.paths, values))}
+    unknown = np.diag(np.full(shared.size, np.inf))
+    values, sds = values_and_sd(shared, on_device(z), unknown if covariance is None else covariance)
+    sds = [None] * len(values) if covariance is None else sds.tolist()
+    return {path: _told(v, sd) for path, v, sd in zip(shared.paths, values, sds, strict=True)}
 
 
 def _told(value: float, sd: float | None, interval: Sequence[float] | None = None) -> dict[str, Any]:
@@ -117,7 +117,9 @@ def _recursive(case: _Case, through: Callable[..., Any]) -> _Found:
         z = np.clip(_encoded(case.setup, {path: p["value"] for path, p in told.items()}), *case.bounds)
     except ValueError as impossible:
         return _Found(told, None, "failed", str(impossible))
-    return _Found(told, _identified(case, z), "failed" if found.content["message"] else "done", found.content["message"])
+    return _Found(
+        told, _identified(case, z), "failed" if found.content["message"] else "done", found.content["message"]
+    )
 
 
 def _encoded(setup: Setup, numbers: dict[str, float]) -> np.ndarray:
@@ -137,7 +139,7 @@ def _shooting(case: _Case, segment: float | None) -> _Found:
     found = shot(case.setup, segment, [case.setup.problem.z0])
     if not np.isfinite(found.cost):
         return _Found({}, None, "failed", "no simulation from the start values stays finite")
-    why = "" if found.settled else _PREPARED
+    why = "" if found.settled else _UNSETTLED
     if found.gap > 1e-3:
         why = f"gaps of up to {found.gap:.2g} are left between segments: the trajectory is in pieces"
     told = _parameters(case, found.z, found.covariance)
@@ -166,7 +168,7 @@ def _network(case: _Case) -> _Found:
     return _Found(_parameters(case, z, None), _identified(case, z), "done", f"ended: {ended}")
 
 
-METHODS: dict[str, Callable[[_Case], _Found]] = {
+_RUN: dict[str, Callable[[_Case], _Found]] = {
     "batch": _batch,
     "filter": lambda case: _recursive(case, filter_recordings),
     "smoother": lambda case: _recursive(case, smooth_recordings),
@@ -175,7 +177,6 @@ METHODS: dict[str, Callable[[_Case], _Found]] = {
     "equation": _equation,
     "network": _network,
 }
-"""Method -> how it is run; their names in the order in which they are told."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,29 +201,16 @@ class Comparison:
         return folder
 
 
-def known_methods(names: Sequence[str]) -> list[str]:
-    """The names, each once, in the order in which methods are told.
-
-    **Raises:** `FileError` that names the first unknown one.
-    """
-    for name in names:
-        if name not in METHODS:
-            raise FileError([FileProblem("--methods", 0, "", None, f"there is no method '{name}'", nearest(name, METHODS))])
-    if not names:
-        raise FileError([FileProblem("--methods", 0, "", None, "names no method", nearest("", METHODS))])
-    return [name for name in METHODS if name in names]
-
-
 def compare_methods(
     study: Study | str | Path,
-    methods: Sequence[str] = tuple(METHODS),
+    methods: Sequence[str] = NAMES,
     *,
     report: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Run several methods on the recordings of a study and predict, with what each found, the recordings under
     `validate` (where there are none, its `recordings`).
 
-    **Arguments:** `methods`: names in `METHODS`; `report`: called with a line for every method and recording that is
+    **Arguments:** `methods`: among `NAMES`; `report`: called with a line for every method and recording that is
     begun.
 
     **Returns:** a `Comparison`. A method that cannot serve the study, or that fails, is a row with the reason. Ctrl-C
@@ -283,7 +271,7 @@ def _row(case: _Case, name: str) -> tuple[dict[str, Any], _Found]:
     began, compiling = time.perf_counter(), 0.0
     with _compile_clock() as clock:
         try:
-            told = METHODS[name](case)
+            told = _RUN[name](case)
         except _CannotError as why:
             told = _Found({}, None, "not possible", str(why))
         except StudyError as why:
@@ -335,7 +323,8 @@ def _predicted(
         if report:
             report(f"predicting {recording.name}")
         made: dict[str, Prediction] = {
-            name: predict_recording(study, identified, recording, spec, scene=scene) for name, identified in found.items()
+            name: predict_recording(study, identified, recording, spec, scene=scene)
+            for name, identified in found.items()
         }
         entries = {name: prediction.content() for name, prediction in made.items()}
         first = next(iter(entries.values()))
@@ -360,7 +349,9 @@ def _means(runs: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
     """Sensor -> unit, mean and median RMS error over the recordings of every method, and which is best."""
     found: dict[str, Any] = {}
     for sensor, unit in {s: signal["unit"] for run in runs.values() for s, signal in run["signals"].items()}.items():
-        rms = {m: [run["signals"][sensor]["rms"][m] for run in runs.values() if sensor in run["signals"]] for m in methods}
+        rms = {
+            m: [run["signals"][sensor]["rms"][m] for run in runs.values() if sensor in run["signals"]] for m in methods
+        }
         mean = {method: float(np.mean(values)) for method, values in rms.items()}
         finite = {method: value for method, value in mean.items() if np.isfinite(value)}
         found[sensor] = {

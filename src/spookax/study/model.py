@@ -176,7 +176,7 @@ class Comparison(Strict):
 
     segment: Positive | None = Field(
         default=None,
-        description="Length of the segments of multiple shooting [s]; when left out, an eighth of the longest recording",
+        description="Length of a segment of multiple shooting [s]; an eighth of the longest recording when left out",
     )
     iterations: Annotated[int, Field(strict=True, ge=500)] = Field(
         default=4000, description="Iterations of the training of the networks at most"
