@@ -79,22 +79,22 @@ def segmented(samples: Sequence[Samples], x: Sequence[Any], length: int | None) 
     that have no readings.
     """
     steps = [len(s.u) for s in samples]
-    length = min(length or max(steps), max(steps))
-    counts = [-(-n // length) for n in steps]
+    size = min(length or max(steps), max(steps))
+    counts = [-(-n // size) for n in steps]
 
     def cut(s: Samples, count: int) -> Samples:
         def one(a: Any) -> np.ndarray:
             a = np.asarray(a)
-            a = np.concatenate([a, np.zeros((count * length - len(a), *a.shape[1:]))])
-            return a.reshape(count, length, *a.shape[1:])
+            a = np.concatenate([a, np.zeros((count * size - len(a), *a.shape[1:]))])
+            return a.reshape(count, size, *a.shape[1:])
 
         # what fills up has no readings, but steps as long as the others
-        filled = s._replace(u=np.concatenate([s.u, np.repeat(s.u[-1:], count * length - len(s.u), axis=0)]))
+        filled = s._replace(u=np.concatenate([s.u, np.repeat(s.u[-1:], count * size - len(s.u), axis=0)]))
         return jax.tree.map(one, filled)
 
     parts = [cut(s, count) for s, count in zip(samples, counts, strict=True)]
     firsts = [
-        jax.tree.map(lambda a, count=count: np.asarray(a)[np.arange(count) * length], path)
+        jax.tree.map(lambda a, count=count: np.asarray(a)[np.arange(count) * size], path)
         for path, count in zip(x, counts, strict=True)
     ]
     joined = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *of) for of in (parts, firsts)]
