@@ -29,6 +29,8 @@ def by_networks(setup: Setup, iterations: int, report: Callable[[str], None] | N
     **Raises:** `ModelError` for a scene without a drift in continuous time; `ImportError` without the extra
     `continuous`.
     """
+    import optax  # noqa: F401 (where the extra is missing it fails before anything is computed)
+
     from ..estimation.continuous import Belief, KalmanBucyLoss, Readings, Schedule, networks, train
 
     model, levels, p = setup.stages[-1].model, setup.stages[-1].noise, setup.problem
