@@ -48,7 +48,7 @@ class _Case:
     scene: Scene
     recordings: list[Recording]
     setup: Setup
-    report: Callable[[str], None] | None
+    report: Callable[[str], None]  # raises KeyboardInterrupt where a signal has come
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +109,7 @@ def _batch(case: _Case) -> _Found:
 def _recursive(case: _Case, through: Callable[..., Any]) -> _Found:
     if case.study.recursive.parameters == "held":
         raise _CannotError("the study holds its parameters (`recursive: {parameters: held}`)")
-    found = through(case.study, recordings=case.recordings, scene=case.scene)
+    found = through(case.study, recordings=case.recordings, scene=case.scene, report=case.report)
     told = {path: _told(p["value"], p["sd"]) for path, p in found.parameters.items()}
     if not np.all(np.isfinite([p["value"] for p in told.values()])):
         return _Found(told, None, "failed", "it diverged: a parameter is not finite")
@@ -214,7 +214,7 @@ def compare_methods(
     begun.
 
     **Returns:** a `Comparison`. A method that cannot serve the study, or that fails, is a row with the reason. Ctrl-C
-    ends it after the methods that are finished.
+    ends it after the methods that are finished, which are not predicted with then.
 
     **Raises:** `FileError` for files that cannot be read, and for an unknown method; `RuntimeError` without 64-bit
     floats.
@@ -228,19 +228,22 @@ def compare_methods(
     recordings = read_recordings(study, sensor_dimensions(scene))
     held_back = choose(study, scene)
     alone = study.model_copy(update={"validation": []})  # `identify` would predict them, too
-    case = _Case(alone, scene, recordings, set_up(study, scene, recordings), report)
     rows: dict[str, dict[str, Any]] = {}
     found: dict[str, Identified] = {}
     scenes: dict[str, Scene] = {}
     interrupted = False
     with stoppable() as stop:
-        for name in names:
+
+        def said(text: str) -> None:
             if stop.asked:
-                interrupted = True
-                break
+                raise KeyboardInterrupt
             if report:
-                report(f"method {name}")
+                report(text)
+
+        case = _Case(alone, scene, recordings, set_up(study, scene, recordings), said)
+        for name in names:
             try:
+                said(f"method {name}")
                 rows[name], told = _row(case, name)
             except KeyboardInterrupt:
                 interrupted = True
@@ -249,9 +252,9 @@ def compare_methods(
                 found[name] = told.identified
                 made, _ = identified_scene(case.setup.scene, {p: v["value"] for p, v in told.parameters.items()})
                 scenes |= {name: made} if made else {}
-    runs, states = _predicted(study, scene, held_back, found, report)
+    runs, states = ({}, {}) if interrupted else _predicted(study, scene, held_back, found, report)
     for name, row in rows.items():
-        row["diverged"] = sum(_diverged(run, name) for run in runs.values()) if name in found else None
+        row["diverged"] = sum(_diverged(run, name) for run in runs.values()) if runs and name in found else None
     start = np.asarray(natural_values(case.setup.model.shared, on_device(case.setup.problem.z0))[0])
     paths = case.setup.model.shared.paths
     content = head(Path(study.located.file).stem) | {

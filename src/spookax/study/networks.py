@@ -55,7 +55,7 @@ def by_networks(setup: Setup, iterations: int, report: Callable[[str], None] | N
 
     def said(at: Any) -> None:
         if report:
-            report(f"networks, iteration {at.step} of {iterations}, loss {np.mean(at.loss):.4g}")
+            report(f"network, iteration {at.step} of {iterations}, loss {np.mean(at.loss):.4g}")
 
     found = train(nets, KalmanBucyLoss(_WEIGHTS, 0.0), motion, given, belief, schedule, shared=True, report=said)
     if found.ended == "interrupted":
