@@ -214,7 +214,7 @@ def compare_methods(
     begun.
 
     **Returns:** a `Comparison`. A method that cannot serve the study, or that fails, is a row with the reason. Ctrl-C
-    ends it after the methods that are finished, which are not predicted with then.
+    ends it after the method or the recording under way.
 
     **Raises:** `FileError` for files that cannot be read, and for an unknown method; `RuntimeError` without 64-bit
     floats.
@@ -231,28 +231,26 @@ def compare_methods(
     rows: dict[str, dict[str, Any]] = {}
     found: dict[str, Identified] = {}
     scenes: dict[str, Scene] = {}
-    interrupted = False
-    with stoppable() as stop:
+    with stoppable() as stop, stop.waiting("this method or recording"):
 
         def said(text: str) -> None:
-            if stop.asked:
-                raise KeyboardInterrupt
+            stop.check()
             if report:
                 report(text)
 
         case = _Case(alone, scene, recordings, set_up(study, scene, recordings), said)
-        for name in names:
-            try:
+        with contextlib.suppress(KeyboardInterrupt):  # what is finished stays
+            for name in names:
                 said(f"method {name}")
                 rows[name], told = _row(case, name)
-            except KeyboardInterrupt:
-                interrupted = True
-                break
-            if told.identified is not None:
-                found[name] = told.identified
-                made, _ = identified_scene(case.setup.scene, {p: v["value"] for p, v in told.parameters.items()})
-                scenes |= {name: made} if made else {}
-    runs, states = ({}, {}) if interrupted else _predicted(study, scene, held_back, found, report)
+                if told.identified is not None:
+                    found[name] = told.identified
+                    made, _ = identified_scene(case.setup.scene, {p: v["value"] for p, v in told.parameters.items()})
+                    scenes |= {name: made} if made else {}
+        if not rows:
+            stop.check()
+        runs, states = _predicted(study, scene, held_back, found, said)
+        interrupted = stop.asked
     for name, row in rows.items():
         row["diverged"] = sum(_diverged(run, name) for run in runs.values()) if runs and name in found else None
     start = np.asarray(natural_values(case.setup.model.shared, on_device(case.setup.problem.z0))[0])
@@ -318,13 +316,17 @@ def _predicted(
     scene: Scene,
     pairs: Sequence[tuple[RecordingSpec, Recording]],
     found: dict[str, Identified],
-    report: Callable[[str], None] | None,
+    said: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Recording -> errors of every method; arrays RECORDING/time, /measured/SENSOR, /METHOD/SENSOR."""
+    """Recording -> errors of every method; arrays RECORDING/time, /measured/SENSOR, /METHOD/SENSOR. A signal ends it
+    before the next recording.
+    """
     runs, states = {}, {}
     for spec, recording in pairs if found else ():
-        if report:
-            report(f"predicting {recording.name}")
+        try:
+            said(f"predicting {recording.name}")
+        except KeyboardInterrupt:
+            break
         made: dict[str, Prediction] = {
             name: predict_recording(study, identified, recording, spec, scene=scene)
             for name, identified in found.items()
