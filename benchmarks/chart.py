@@ -1,9 +1,14 @@
-"""Charts of sweeps as SVG text: one panel for each parameter, its estimate and one standard deviation either way."""
+"""Charts as SVG text: sweeps (one panel for each parameter, its estimate and one standard deviation either way), curves
+over logarithmic axes, and states over time with bands.
+"""
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import NamedTuple
+
+import numpy as np
 
 COLUMNS = 3
 WIDTH, HEIGHT = 240, 172  # of a panel [px]
@@ -27,17 +32,90 @@ def chart(title: str, label: str, panels: Mapping[str, Sequence[Point]], nominal
     """SVG of panels over one logarithmic axis; a dashed line marks the nominal setting."""
     rows = -(-len(panels) // COLUMNS)
     width, height = COLUMNS * WIDTH, HEAD + rows * HEIGHT
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="system-ui, -apple-system, Segoe UI, Roboto, Arial, sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        _text(LEFT, 22, title, size=14, weight="bold"),
-    ]
+    parts = _begun(title, width, height)
     for i, (name, points) in enumerate(panels.items()):
         parts.append(f'<g transform="translate({i % COLUMNS * WIDTH} {HEAD + i // COLUMNS * HEIGHT})">')
         parts += _panel(name, label, points, nominal)
         parts.append("</g>")
     return "\n".join([*parts, "</svg>", ""])
+
+
+COLOURS = (BLUE, ORANGE, "#2b7a44", "#8a4fa3", "#a66a00", "#5b6fa8", "#b3261e")
+
+
+def curves(title: str, along: str, what: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """SVG of points (x, y > 0) joined by lines, both axes logarithmic; what is not finite is left out."""
+    width, height, right, bottom = 640, 400, 490, 350
+    points = [(math.log10(x), math.log10(y)) for line in lines.values() for x, y in line if 0 < y < math.inf]
+    left, low = min(x for x, _ in points), math.floor(min(y for _, y in points))
+    far, high = max(x for x, _ in points), max(math.ceil(max(y for _, y in points)), low + 1)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = LEFT + 10 + (right - LEFT - 20) * (math.log10(x) - left) / (far - left or 1.0)
+        return across, bottom - (bottom - HEAD - 10) * (math.log10(y) - low) / (high - low)
+
+    parts = _begun(title, width, height)
+    for k in range(low, high + 1):
+        y = place(10**left, 10.0**k)[1]
+        parts += [_line(LEFT, y, right, y, RULE), _text(LEFT - 6, y + 4, f"{10.0**k:g}", "end", colour=GREY, size=10)]
+    for x in sorted({x for line in lines.values() for x, _ in line}):
+        parts.append(_text(place(x, 1.0)[0], bottom + 16, f"{x:.3g}", "middle", colour=GREY, size=10))
+    parts += [_text(right, bottom + 34, along, "end", colour=GREY), _text(LEFT, HEAD, what, colour=GREY)]
+    for i, (name, line) in enumerate(lines.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        at = [place(x, y) for x, y in line if 0 < y < math.inf]
+        joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+        parts.append(f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.8" fill="{colour}"/>' for x, y in at]
+        y = HEAD + 20 + 18 * i
+        parts += [_line(right + 8, y - 4, right + 24, y - 4, colour, 'stroke-width="2"'), _text(right + 30, y, name)]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+class Band(NamedTuple):
+    """A state over time: what is true, what was read (may be nothing), mean and standard deviation of an estimate."""
+
+    time: np.ndarray
+    true: np.ndarray
+    read: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+def bands(title: str, panels: Mapping[str, Band]) -> str:
+    """SVG of states over time, each with a band of two standard deviations."""
+    width, each, right = 640, 130, 630
+    parts = _begun(title, width, HEAD + each * len(panels) + 10)
+    for i, (name, b) in enumerate(panels.items()):
+        top, bottom = HEAD + each * i + 18, HEAD + each * (i + 1) - 12
+        shown = np.concatenate([b.true, b.read[np.isfinite(b.read)], b.mean])
+        low, high = float(shown.min()), float(shown.max())
+
+        def path(y: np.ndarray, t: np.ndarray, span=(top, bottom, low, high), ends=(b.time[0], b.time[-1])) -> str:
+            x = LEFT + (right - LEFT) * (t - ends[0]) / (ends[1] - ends[0])
+            up = span[1] - (span[1] - span[0]) * (np.clip(y, span[2], span[3]) - span[2]) / (span[3] - span[2])
+            return " ".join(f"{a:.1f},{c:.1f}" for a, c in zip(x, up, strict=True))
+
+        around = path(np.concatenate([b.mean - 2 * b.sd, (b.mean + 2 * b.sd)[::-1]]), np.append(b.time, b.time[::-1]))
+        there = np.isfinite(b.read)
+        dots = [pair.split(",") for pair in path(b.read[there], b.time[there]).split()]
+        parts += [_text(LEFT, top - 5, name), _line(LEFT, bottom, right, bottom, RULE)]
+        parts += [f'<circle cx="{x}" cy="{y}" r="0.9" fill="#aab4c2"/>' for x, y in dots]
+        parts.append(f'<polygon points="{around}" fill="{BLUE}" fill-opacity="0.25"/>')
+        parts.append(f'<polyline points="{path(b.true, b.time)}" fill="none" stroke="{ORANGE}" stroke-width="1.2"/>')
+        parts.append(f'<polyline points="{path(b.mean, b.time)}" fill="none" stroke="{BLUE}" stroke-width="1"/>')
+        for value, y in ((low, bottom), (high, top + 8)):
+            parts.append(_text(LEFT - 6, y, f"{value:.3g}", "end", colour=GREY, size=10))
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _begun(title: str, width: int, height: int) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="system-ui, -apple-system, Segoe UI, Roboto, Arial, sans-serif" font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        _text(LEFT, 22, title, size=14, weight="bold"),
+    ]
 
 
 def _panel(name: str, label: str, points: Sequence[Point], nominal: float | None) -> list[str]:

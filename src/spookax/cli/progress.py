@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from ..report.content import networks
-from ..report.numbers import units
+from ..report.numbers import MISSING, units, with_sd
 from ..scene.paths import network_of
 from ..study.estimate import Estimate
 from ..study.recursive import Tracking
@@ -119,6 +119,46 @@ def comparison_text(found: Mapping[str, Any]) -> str:
                 lines.append(f"  {name + star:{width}} {rms:14.4g} {100 * nrmse:10.4g} {fit:9.4g}{note}")
             lines.append(f"  {names[-1]:{width}} {signal['rms_held']:14.4g}")
     return "\n".join(lines)
+
+
+def methods_text(found: Mapping[str, Any]) -> str:
+    """Parameters of all methods side by side; errors of their predictions and times; what failed, and why."""
+    methods, listed = found["methods"], {p: v for p, v in found["parameters"].items() if not network_of(p)}
+    names = list(methods)
+    told = {(path, name): row["parameters"].get(path) for name, row in methods.items() for path in listed}
+    cells = {key: with_sd(p["value"], p["sd"]) if p else MISSING for key, p in told.items()}
+    labels = {path: f"{path} [{p['unit']}]" for path, p in listed.items()}
+    width = max(map(len, ["parameter", *labels.values()]))
+    wide = {name: max(len(name), *(len(cells[path, name]) for path in listed)) for name in names} if listed else {}
+    lines = [f"{'parameter':{width}} {'start':>10}" + "".join(f"  {name:>{wide[name]}}" for name in names)]
+    for path, p in listed.items():
+        row = "".join(f"  {cells[path, name]:>{wide[name]}}" for name in names)
+        lines.append(f"{labels[path]:{width}} {p['start']:10.4g}{row}")
+    mean, count = found["mean"], len(found["runs"])
+    seen = "held back" if found["held_back"] else "that the methods have seen: none is held back"
+    lines += ["", f"mean RMS error of {count} recording{'s' * (count != 1)} {seen}, simulated with the inputs alone"]
+    heads = [f"{sensor} [{units(m['unit'])}]" for sensor, m in mean.items()]
+    lines.append(
+        f"  {'':{10}}" + "".join(f" {h:>{max(len(h), 11)}}" for h in heads) + "  diverged  time [s]  compiling [s]"
+    )
+    for name, row in methods.items():
+        errors = "".join(
+            f" {_rms(m['mean'].get(name), m['best'] == name):>{max(len(h), 11)}}"
+            for h, m in zip(heads, mean.values(), strict=True)
+        )
+        gone = "" if row["diverged"] is None else f"{row['diverged']} of {count}"
+        lines.append(f"  {name:10}{errors}  {gone:>8}  {row['seconds']:8.1f}  {row['compiling']:13.1f}")
+    failed = [name for name, row in methods.items() if row["status"] != "done"]
+    if failed:
+        lines.append(f"{len(failed)} of {len(methods)} methods failed or cannot serve this study")
+    lines += [
+        f"{n}: {r['status'].replace('_', ' ')}: {r['message']}" for n, r in methods.items() if r["status"] != "done"
+    ]
+    return "\n".join(lines)
+
+
+def _rms(value: float | None, best: bool) -> str:
+    return MISSING if value is None else f"{value:.4g}" + "*" * best
 
 
 def choice_text(found: Mapping[str, Any]) -> str:

@@ -122,6 +122,16 @@ def by_recording(told: Signs) -> Callable[[str], None]:
     return report
 
 
+def by_phase(told: Signs) -> Callable[[str], None]:
+    """A callback for what has phases of its own: a line for each that is begun."""
+
+    def report(phase: str) -> None:
+        told.line(phase)
+        told.phase(phase)
+
+    return report
+
+
 def progress_line(line: "Progress") -> str:
     """One iteration: phase (with its stage, where it has several), iteration, cost, step, damping, time."""
     phase = f"{line.phase} {line.stage + 1}" if line.phase == "stages" else line.phase

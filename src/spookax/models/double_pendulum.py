@@ -34,13 +34,14 @@ def drift(x: Float[Array, " 4"], u: Array, p: Any, damping: Any = 0.0) -> Float[
     """dx/dt of x = (angle 1, its rate, angle 2, its rate), angles from hanging [rad, rad/s]; p has l1, l2 [m] and
     M = m2 / (m1 + m2).
 
-    `damping`: on both rates [1/s]; 0.05 gives (19).
+    `damping`: on both rates, or of each [1/s]; 0.05 gives (19).
     """
+    c = jnp.broadcast_to(jnp.asarray(damping), (2,))
     s = jnp.sin(x[0] - x[2])
     force = jnp.stack(
         [
-            -p.M * p.l2 / p.l1 * x[3] ** 2 * s - GRAVITY / p.l1 * jnp.sin(x[0]) - damping * x[1],
-            p.l1 / p.l2 * x[1] ** 2 * s - GRAVITY / p.l2 * jnp.sin(x[2]) - damping * x[3],
+            -p.M * p.l2 / p.l1 * x[3] ** 2 * s - GRAVITY / p.l1 * jnp.sin(x[0]) - c[0] * x[1],
+            p.l1 / p.l2 * x[1] ** 2 * s - GRAVITY / p.l2 * jnp.sin(x[2]) - c[1] * x[3],
         ]
     )
     a = jnp.sum(_inverse(x, p) * force, axis=1)

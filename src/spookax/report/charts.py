@@ -53,6 +53,20 @@ def signal_chart(signal: Signal, estimated: str = "estimated") -> Figure:
     return {"data": data, "layout": layout}
 
 
+def methods_chart(title: str, unit_text: str, time: np.ndarray, measured: np.ndarray, by: Mapping[str, Any]) -> Figure:
+    """Measured values and what each of some methods predicts. A prediction far beyond what was measured is cut off."""
+    layout = _layout(360) | {"hovermode": "x", "annotations": [_heading(title, 1)]}
+    layout["legend"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
+    layout["xaxis"] = _axis(title="time [s]", range=[float(time[0]), float(time[-1])])
+    low, high = float(np.nanmin(measured)), float(np.nanmax(measured))
+    margin = 0.5 * (high - low) or 1.0
+    layout["yaxis"] = _axis(title=unit_text, range=[low - margin, high + margin])
+    data = [_curve(time, measured, 1, name="measured", mode="lines", line={"color": MEASURED, "width": 5})]
+    for (name, values), colour in zip(by.items(), cycle((ESTIMATED, OPEN_LOOP, *SHARES[2:])), strict=False):
+        data.append(_curve(time, values, 1, name=name, mode="lines", line={"color": colour, "width": 1.4}))
+    return {"data": data, "layout": layout}
+
+
 def band_chart(
     title: str, unit_text: str, time: np.ndarray, value: np.ndarray, sd: np.ndarray, along: str = "time [s]"
 ) -> Figure:

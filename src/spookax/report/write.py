@@ -19,6 +19,7 @@ from .charts import (
     convergence_chart,
     correlation_chart,
     innovation_chart,
+    methods_chart,
     signal_chart,
     whiteness_chart,
 )
@@ -34,6 +35,9 @@ from .content import (
 )
 from .signals import Signal, signals
 from .tracking import tracking_charts
+
+DRAWN = 8
+"""Recordings of a comparison that are drawn, the first ones; the table has all."""
 
 SETTINGS = {
     "form": "form of the estimator",
@@ -165,6 +169,34 @@ def write_prediction(
         name: signal_chart(signal, ahead) for own in drawn.values() for name, signal in own.items()
     }
     page = _page("prediction.html", charts, prediction=prediction, runs=runs, drawn=drawn, ahead=ahead)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def write_comparison(
+    folder: str | os.PathLike[str], comparison: Mapping[str, Any], states: Mapping[str, np.ndarray]
+) -> Path:
+    """Write `comparison.html`, the page of methods side by side, into a folder.
+
+    **Arguments:** the folder, made if there is none; the content of `comparison.json`; arrays by RECORDING/quantity.
+
+    **Returns:** the file, which needs nothing else.
+    """
+    path = Path(folder) / "comparison.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    charts: dict[str, Figure | None] = {}
+    drawn: dict[str, dict[str, str]] = {}
+    for run in list(comparison["runs"])[:DRAWN]:
+        by = {m: list(signals(run, comparison["runs"], states, m)) for m in comparison["methods"]}
+        by = {m: own for m, own in by.items() if any(s.estimated is not None for s in own)}
+        for i, signal in enumerate(next(iter(by.values()), [])):
+            name, title = f"method-{len(charts)}", f"{run}, {signal.label}"
+            lines = {m: own[i].estimated for m, own in by.items()}
+            charts[name] = methods_chart(title, numbers.unit(signal.unit), signal.time, signal.measured, lines)
+            drawn.setdefault(run, {})[name] = f"{title}: measured, and predicted by every method."
+    paths = [path for path in comparison["parameters"] if not network_of(path)]
+    weights = networks(comparison["parameters"])
+    page = _page("comparison.html", charts, comparison=comparison, drawn=drawn, paths=paths, networks=weights)
     path.write_text(page, encoding="utf-8")
     return path
 

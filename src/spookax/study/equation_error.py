@@ -9,7 +9,7 @@ inertias weigh it.
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,13 +31,24 @@ _MEAN = 10  # steps that the error is averaged over, lest the noise of second de
 _EVALUATIONS = 50
 
 
-def equation_error(study: Study, scene: Scene, recordings: Sequence[Recording]) -> np.ndarray | None:
-    """Parameters by least squares of the equation error, in the coordinates of the search.
+class LeastSquares(NamedTuple):
+    """Parameters in the coordinates of the search."""
+
+    z: Float[np.ndarray, " p"]
+    covariance: Float[np.ndarray, "p p"]  # of z, as if the errors were independent; infinite for what keeps its start
+
+
+def equation_error(study: Study, scene: Scene, recordings: Sequence[Recording]) -> LeastSquares | None:
+    """Parameters by least squares of the equation error.
 
     None if the readings do not tell the motion of all axes. What has no part in a step (offsets of sensors) stays at
     its start.
     """
-    setup = set_up(study, scene, list(recordings))
+    return least_squares_of(set_up(study, scene, list(recordings)))
+
+
+def least_squares_of(setup: Setup) -> LeastSquares | None:
+    """The same of a study that is set up."""
     plans = setup.plans()
     if not all(all(measured) for _, measured in plans):
         return None
@@ -64,7 +75,14 @@ def equation_error(study: Study, scene: Scene, recordings: Sequence[Recording]) 
         slope: Any = lambda z: at(z)[1]  # noqa: E731 (the library's annotation knows names of methods only)
         found = least_squares(lambda z: at(z)[0], start[told], slope, bounds=ends, x_scale="jac", max_nfev=_EVALUATIONS)
         start[told] = found.x
-    return start
+        covariance = np.diag(np.full(len(start), np.inf))
+        size = np.linalg.norm(found.jac, axis=0)
+        size = np.where(size > 0, size, 1.0)
+        scaled = found.jac / size
+        variance = 2 * found.cost / max(len(found.fun) - told.sum(), 1)
+        covariance[np.ix_(told, told)] = variance * np.linalg.pinv(scaled.T @ scaled) / size / size[:, None]
+        return LeastSquares(start, covariance)
+    return LeastSquares(start, np.diag(np.full(len(start), np.inf)))
 
 
 def _averaged(setup: Setup, index: int, x: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,6 +17,7 @@ from ..estimation import Filter, Problem, Settings, Stage, fit
 from ..estimation.linearise import Path, before, untold
 from ..estimation.problem import Fit, Iterate
 from ..estimation.recording import Plan, follow, gains_of, linearised
+from ..estimation.shooting import segmented, shoot, shots
 from ..estimation.uncertainty import state_uncertainty
 from ..models import Equations
 from ..models.parameters import values_and_sd
@@ -161,6 +162,48 @@ def identify_equations(
         ends.append(fit(problem, stages[-1:], led, settings))
     found = min(ends, key=_objective)
     return _estimate(model, grid, problem, found)
+
+
+def shoot_equations(
+    model: Equations,
+    time: Float[AnyArray, " k"],
+    y: Float[AnyArray, "k channels"],
+    u: Float[AnyArray, "k inputs"] | None = None,
+    *,
+    sd: Sequence[float] | AnyArray,
+    segment: float | None = None,
+    x0: Sequence[float] | AnyArray | None = None,
+    x0_sd: Sequence[float] | AnyArray | float = 10.0,
+    process: float = 1.0,
+) -> dict[str, dict[str, float]]:
+    """Find the unknowns by least squares of the simulation error, which knows no process noise (`estimation.shooting`).
+
+    **Arguments:** as for `identify_equations`, whose filter finds where the simulations begin; `segment`: length of the
+    segments of multiple shooting, None for one simulation of the whole recording. [s]
+
+    **Returns:** name -> value, sd, start; NaN if no simulation stays finite.
+
+    **Raises:** `ModelError` for arrays that do not fit the model.
+    """
+    y, sd = np.asarray(y, dtype=float), np.asarray(sd, dtype=float)
+    u = np.zeros((len(y), 0)) if u is None else np.asarray(u, dtype=float)
+    _check(model, np.asarray(time), y, u, sd)
+    samples = Grid(time, float(model.h)).samples(y, u, sd)
+    x0 = np.zeros(model.tangent_size) if x0 is None else np.asarray(x0, dtype=float)
+    x0_sd = np.broadcast_to(np.asarray(x0_sd, dtype=float), x0.shape)
+    z0, noise = model.unknown.start(), Noise(on_device(process), on_device(sd))
+    path, _ = first_path(model, z0, noise, samples, x0, x0_sd)
+    length = None if segment is None else max(round(segment / float(model.h)), 1)
+    pieces = segmented([samples], [path.x], length)
+    prior = z0, model.unknown.prior_weight()
+    found = shoot(shots(model, noise, pieces, z0, prior, model.unknown.bounds(), np.zeros(0)), [z0])
+    z = found.z if np.isfinite(found.cost) else np.full_like(z0, np.nan)
+    value, spread = values_and_sd(model.unknown, z, found.covariance)
+    start = np.asarray(model.unknown.values(jnp.asarray(z0)))
+    return {
+        name: {"value": float(v), "sd": float(s), "start": float(b)}
+        for name, v, s, b in zip(model.names, value, spread, start, strict=True)
+    }
 
 
 def _objective(found: Fit) -> float:

@@ -76,7 +76,8 @@ class Forecaster:
         from the study's starts, of the simulation error (`study.equation_error`, `study.simulation_error`).
         """
         recordings = read_recordings(self.study, sensor_dimensions(self.scene))
-        by_equations = equation_error(self.study, self.scene, recordings)
+        told = equation_error(self.study, self.scene, recordings)
+        by_equations = None if told is None else told.z
         by_simulation = simulation_error(self.study, self.scene, recordings, by_equations)
         found = {"equation error": by_equations, "simulation error": by_simulation}
         return {f"{name}, {self.estimate.content['study']}": z for name, z in found.items() if z is not None}
@@ -247,7 +248,7 @@ def compare(
         entries = {name: found.predict(spec, recording, z=z).content() for name, (found, z) in candidates.items()}
         first = next(iter(entries.values()))
         signals = {
-            sensor: {"unit": signal["unit"], "rms_held": signal["rms_held"]} | _beside(sensor, entries)
+            sensor: {"unit": signal["unit"], "rms_held": signal["rms_held"]} | beside(sensor, entries)
             for sensor, signal in first["signals"].items()
         }
         seen = [name for name, (found, z) in candidates.items() if z is None and found.saw(recording)]
@@ -258,7 +259,7 @@ def compare(
     return head(given[0].estimate.content.get("study", "")) | {"candidates": list(candidates), "runs": runs}
 
 
-def _beside(sensor: str, entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def beside(sensor: str, entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Errors of every candidate, and which of them is the least."""
     told = {name: entry["signals"][sensor] for name, entry in entries.items()}
     numbers = {key: {name: signal[key] for name, signal in told.items()} for key in ("rms", "nrmse", "fit")}

@@ -171,6 +171,18 @@ class Recursive(Strict):
     switching: Switching | None = Field(default=None, description="How `modes` follow one another")
 
 
+class Comparison(Strict):
+    """Settings of the methods that `spookax compare --methods` runs beside the others of the study."""
+
+    segment: Positive | None = Field(
+        default=None,
+        description="Length of a segment of multiple shooting [s]; an eighth of the longest recording when left out",
+    )
+    iterations: Annotated[int, Field(strict=True, ge=500)] = Field(
+        default=4000, description="Iterations of the training of the networks at most"
+    )
+
+
 class Study(Strict):
     """A study file. Paths in it are relative to the folder it lies in."""
 
@@ -193,6 +205,7 @@ class Study(Strict):
     )
     estimator: Estimator = Field(default_factory=Estimator, description="Estimator and its settings")
     recursive: Recursive = Field(default_factory=Recursive, description="Settings of `filter` and `smooth`")
+    comparison: Comparison = Field(default_factory=Comparison, description="Settings of `compare --methods`")
 
     _located: Located | None = PrivateAttr(default=None)
 

@@ -1,7 +1,7 @@
 """Open-loop prediction of recordings that an identification has not seen, and how well it meets them."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -95,9 +95,27 @@ def _last(readings: np.ndarray) -> np.ndarray:
     return np.array([column[-1] if column.size else np.nan for column in found])
 
 
+@dataclasses.dataclass(frozen=True)
+class Identified:
+    """What a prediction takes from an identification, whatever the method."""
+
+    z: AnyArray  # parameters in the coordinates of the search
+    process: AnyArray  # factor on the study's process noise
+    sensors: Mapping[str, Sequence[float]]  # standard deviations of the channels of every sensor
+    step: float  # [s]
+    friction_speed: float  # [rad/s or m/s]
+
+    @classmethod
+    def by(cls, estimate: Estimate) -> "Identified":
+        """What an estimate found."""
+        content, kept = estimate.content, estimate.checkpoint
+        levels = content["noise"]["sensors"]
+        return cls(kept["z"], kept["process"], levels, content["step"], content["friction_speed"])
+
+
 def predict_recording(
     study: Study,
-    estimate: Estimate,
+    estimate: Estimate | Identified,
     recording: Recording,
     spec: RecordingSpec,
     *,
@@ -120,14 +138,16 @@ def predict_recording(
     - `steps`: predict every reading this many steps ahead, too (`study.ahead`).
     """
     scene = scene or read_scene(study.scene_path)
-    settings = {"friction_speed": (estimate.content["friction_speed"],), "step": estimate.content["step"]}
+    if isinstance(estimate, Estimate):
+        estimate = Identified.by(estimate)
+    settings = {"friction_speed": (estimate.friction_speed,), "step": estimate.step}
     alone = study.model_copy(
         update={
             "recordings": [spec.model_copy(update={"every": 1})],
             "estimator": study.estimator.model_copy(update=settings),
         }
     )
-    z = estimate.checkpoint["z"] if z is None else np.asarray(z)
+    z = np.asarray(estimate.z if z is None else z)
     whole = set_up(alone, scene, [recording]).replaced(z)
     (samples,), (grid,) = whole.problem.samples, whole.grids
     # the readings of the first seconds, in as many steps as the identification's programs work on at a time
@@ -140,7 +160,7 @@ def predict_recording(
         sensors={name: values[here] for name, values in recording.sensors.items()},
     )
     begun = set_up(alone, scene, [first], least=blocks.spans(grid.steps)[0][1]).replaced(z)
-    levels = Noise(on_device(estimate.checkpoint["process"]), on_device(_sensor_levels(estimate, begun)))
+    levels = Noise(on_device(estimate.process), on_device(_sensor_levels(estimate, begun)))
     stage = Stage(begun.stages[-1].model, levels)
     stages = (Stage(stage.model, begun.stages[0].noise), stage)
     held = dataclasses.replace(begun.problem, z0=z, prior=z, lower=z, upper=z)
@@ -193,9 +213,9 @@ def validate(
     return content, states
 
 
-def _sensor_levels(estimate: Estimate, setup: Setup) -> np.ndarray:
+def _sensor_levels(estimate: Identified, setup: Setup) -> np.ndarray:
     """Standard deviations of the channels as the estimate has them, else as given."""
-    found, levels, column = estimate.content["noise"]["sensors"], [], 0
+    found, levels, column = estimate.sensors, [], 0
     for name in setup.sensors:
         size = setup.system.sensors[setup.system.sensor_index(name)].size
         levels += found.get(name, setup.sensor_sd[column : column + size])

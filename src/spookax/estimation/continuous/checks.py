@@ -53,7 +53,7 @@ def model(given: Any, z: AnyArray, x: AnyArray, u: AnyArray) -> None:
         found = jax.eval_shape(call).shape
         if found != shape:
             raise ModelError(f"`{name}` must return an array of shape {shape}, got {found}")
-        if not np.all(np.isfinite(value := np.asarray(call()))):
+        if not np.all(np.isfinite(value := np.asarray(jax.jit(call)()))):
             raise ModelError(
                 f"`{name}` returned {value.tolist()} at the state {x.tolist()} with z = {np.asarray(z).tolist()}: "
                 "begin elsewhere, or mend the equations there"

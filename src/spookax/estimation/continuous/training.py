@@ -16,6 +16,7 @@ from . import checks
 from .network import AbstractLoss, Belief, Networks, Readings
 
 _LITTLE = 1e-3  # relative change of a loss that is no progress
+_STEEPEST = 10.0  # norm that a gradient is cut off at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +114,7 @@ def train(
     schedule: Schedule | None = None,
     *,
     seed: int = 0,
+    shared: bool = False,
     report: Callable[[Report], None] | None = None,
     keep: str | Path | None = None,
 ) -> Trained:
@@ -120,6 +122,7 @@ def train(
 
     **Arguments:**
 
+    - `shared`: whether all runs, recordings of one system, have the same unknowns; they must begin alike.
     - `keep`: a file in which the state of the training lies after every piece; where there is one, the training goes on
       from it.
     - `report`: called after every piece. A KeyboardInterrupt from there, or Ctrl-C, ends the training with what there
@@ -130,7 +133,7 @@ def train(
     s = schedule or Schedule()
     arrays, rest = eqx.partition(nets, eqx.is_inexact_array)
     rates = optax.cosine_decay_schedule(s.rate, s.steps, s.last_rate / s.rate)
-    adam = optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rates))
+    adam, clip = optax.adam(rates), optax.clip_by_global_norm(_STEEPEST)
     runs = readings.time.shape[0]
     keys = jax.random.split(jax.random.key(seed), runs)
     state = _State(arrays, jax.vmap(adam.init)(arrays), jax.random.key_data(keys), jnp.zeros((), int))
@@ -146,23 +149,30 @@ def train(
         begin = loss.at_start(held, belief, data.time[0])
         return jnp.where(only_data, jnp.mean(fit), jnp.mean(part) + begin)
 
-    def advance(state: tuple[Any, Any, Array], data: Readings, only_data: Array):
-        arrays, moments, key = state
+    def slope(arrays: Any, key: Array, data: Readings, only_data: Array) -> tuple[Any, Array, Array]:
         key, draw = jax.random.split(jax.random.wrap_key_data(key))
         index = jax.random.randint(draw, (s.batch,), 0, data.time.shape[0])
         some = Readings(*(a[index] for a in data))
-        value, slope = jax.value_and_grad(whole)(arrays, data, some, only_data)
-        slope = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), slope)
-        change, moments = adam.update(slope, moments, arrays)
+        value, found = jax.value_and_grad(whole)(arrays, data, some, only_data)
+        found = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), found)
+        return clip.update(found, clip.init(found))[0], jax.random.key_data(key), value
+
+    def moved(arrays: Any, moments: Any, found: Any) -> tuple[Any, Any]:
+        change, moments = adam.update(found, moments, arrays)
         change = eqx.tree_at(lambda c: c.z, change, replace_fn=lambda c: s.quicker * c)
-        return (optax.apply_updates(arrays, change), moments, jax.random.key_data(key)), value
+        return optax.apply_updates(arrays, change), moments
+
+    def together(z: Array) -> Array:
+        return jnp.broadcast_to(jnp.mean(z, axis=0), z.shape)
 
     @jax.jit
     def piece(state: _State, data: Readings) -> tuple[_State, Array]:
         def body(state: _State, _):
             only_data = state.step < s.data_first
-            both, value = jax.vmap(advance, (0, 0, None))(state[:3], data, only_data)
-            return _State(*both, state.step + 1), value
+            found, keys, value = jax.vmap(slope, (0, 0, 0, None))(state.arrays, state.keys, data, only_data)
+            if shared:
+                found = eqx.tree_at(lambda g: g.z, found, replace_fn=together)
+            return _State(*jax.vmap(moved)(state.arrays, state.moments, found), keys, state.step + 1), value
 
         return jax.lax.scan(body, state, length=s.piece)
 
