@@ -150,12 +150,13 @@ def set_up(
     least: int = 0,
     changing: frozenset[str] = frozenset(),
     bounded: bool = True,
+    slots: int = 1,
 ) -> Setup:
     """Everything that `identify` needs.
 
     `step` overrides the study's and the scene's step size [s]; every recording is given at least `least` steps.
     `changing`: paths of numbers that are not unknown, but are given other values later. `bounded`: whether the
-    estimator keeps bounds.
+    estimator keeps bounds. `slots`: readings of a step that there is room for at least.
     """
     settings = study.estimator
     h = step or settings.step or scene.step
@@ -181,7 +182,7 @@ def set_up(
     # the residual form compiles for whole recordings, and all alike; the simulator form for blocks
     multiple = most if settings.form == "residual" else min(most, blocks.BLOCK)
     grids = [g.extended(multiple) for g in grids]
-    slots = max(int(g.slot_of.max()) + 1 for g in grids)
+    slots = max(slots, *(int(g.slot_of.max()) + 1 for g in grids))
     motors = tuple(m.name for m in system.motors)
     full = [_with_all_sensors(r, sensors, system) for r in recordings]
     clean, roots = full, None

@@ -26,6 +26,7 @@ from ..estimation.uncertainty import preparations
 from ..models.parameters import values_and_sd
 from . import density
 from .checkpoint import keep_iterate, load_iterate
+from .half_step import half_step_shift
 from .judge import Attempt, failure
 from .misread import POOR, Misread, error_of, misread
 from .model import Study
@@ -172,6 +173,12 @@ class Solver:
         settings = dataclasses.replace(self._settings_of_all(), process=False, silent=True)
         return _roughly(settings) if rough else settings
 
+    def _last_settings(self) -> Settings:
+        """Of the last fit of all readings."""
+        if not self.by_prediction:
+            return self._settings()
+        return self._settings_of_chain() if self.candidates and self.chosen > 0 else self._settings_of_all()
+
     def _attempt(self, estimator: Estimator, setup: Setup, start: Iterate) -> Attempt:
         """From a start to the end, with the densities that may follow, and what is wrong with the result."""
         fit = self._solve(estimator, setup, start)
@@ -208,9 +215,8 @@ class Solver:
         self.fit, self.candidates, self.chosen, self.failure = found
         if found.candidates:
             self.phase, best = "all readings", found.candidates[found.chosen].fit
-            settings = self._settings_of_all() if found.chosen == 0 else self._settings_of_chain()
             self.fit, self.setup = best, self.setup.replaced(best.iterate.z)
-            self.fit = self._warm(self.setup, best, 1.0, settings)
+            self.fit = self._warm(self.setup, best, 1.0, self._last_settings())
 
     def _place(self) -> None:
         """Readings of sensors with a delay where that has come out, and the fit from there, until they stay."""
@@ -225,9 +231,7 @@ class Solver:
                 estimator.process, estimator.sensor = _levels(self.fit, placed.stages[-1])
                 self.fit = self._residual_form(estimator, placed, self.fit.iterate, placed.stages[-1:])
             else:
-                found_lower = self.by_prediction and self.candidates and self.chosen > 0
-                settings = self._settings_of_chain() if found_lower else self._settings_of_all()
-                self.fit = self._warm(placed, self.fit, 1.0, settings if self.by_prediction else self._settings())
+                self.fit = self._warm(placed, self.fit, 1.0, self._last_settings())
 
     def _widen(self) -> None:
         """Standard deviations as they are without innovations that are white (`estimation.robust`)."""
@@ -309,22 +313,22 @@ class Solver:
         return residual.run(it, [Stage(last.model, estimator.noise(last))])
 
     def _check_half_step(self) -> None:
-        """Estimate again at half the step size from the optimum; the shift in standard deviations."""
-        assert self.fit is not None
-        self.phase, s = "half step", self.setup
-        half = set_up(self.study, s.scene, list(s.recordings), step=float(s.scene.step) / 2)
-        half = half.replaced(self.fit.iterate.z)
-        moved = dataclasses.replace(half.problem, z0=np.asarray(self.fit.iterate.z))
-        last = dataclasses.replace(half.stages[-1], noise=self.fit.noise)
-        half = dataclasses.replace(half, problem=moved, stages=(last,))
-        fitted = estimation.Settings(marginal=self.study.estimator.objective == "marginal", outliers=s.outliers)
-        fit = Estimator(half.problem, fitted, self._say).run(half.start(), half.stages)
-        value, sd = natural(self.setup, self.fit)
-        other, _ = natural(half, fit)
+        """What half the step size would change. The step says as little as that of the noise it was found with: its
+        shift is one more error of every parameter.
+        """
+        fit, shared = self.fit, self.setup.model.shared
+        assert fit is not None
+        self.phase = "half step"
+        shift = half_step_shift(self.study, self.setup, fit, self._last_settings())
+        if shift is None:
+            return
+        value, sd = natural(self.setup, fit)
+        other, _ = values_and_sd(shared, fit.iterate.z + shift, fit.covariance)
         self.half_step = {
             path: {"value": float(b), "shift_in_sd": float((b - a) / c) if c > 0 else None}
-            for path, a, b, c in zip(s.model.shared.paths, value, other, sd, strict=True)
+            for path, a, b, c in zip(shared.paths, value, other, sd, strict=True)
         }
+        fit.covariance = fit.covariance + np.outer(shift, shift)
 
     @property
     def iterations(self) -> int:
