@@ -115,6 +115,11 @@ def told(candidates: Sequence[Candidate]) -> bool:
     return bool(np.min([c.score for c in candidates]) < _HOPELESS)
 
 
+def strayed(candidate: Candidate) -> bool:
+    """Whether its trajectories end where what was left out never was, as an unstable motion does."""
+    return not candidate.score[0] < _HOPELESS
+
+
 def enough(setup: Setup, candidates: Sequence[Candidate]) -> bool:
     """Whether lower densities need not be tried: the last two predict alike, all that is left is noise, or the best is
     long ago. Errors do not fall and rise in order, so that one worse density says nothing.

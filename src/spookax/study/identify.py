@@ -19,11 +19,11 @@ from .._typing import AnyArray
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
 from ..scene import Scene, read_scene
-from .bounds import at_bound
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
 from .diagnosis import diagnosis
 from .estimate import Estimate, identified_scene
+from .intervals import intervals
 from .judge import ending
 from .model import Study
 from .outliers import outliers
@@ -118,8 +118,8 @@ def _estimate(solver: Solver) -> Estimate:
             "start": float(start[i]),
             "tied": tie.expression.text,
         }
-    for path, one_sided in at_bound(shared, fit).items():
-        parameters[path] |= one_sided
+    for path, interval in intervals(shared, fit, solver.profiles).items():
+        parameters[path] |= interval
     runs, states = run_contents(setup, fit, solver.stage)
     content = {
         "spookax": importlib.metadata.version("spookax"),

@@ -24,6 +24,7 @@ from .outliers import kept, weights
 from .setup import Setup
 
 _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
+_LOOSE_SD, _BY_ITSELF = 0.2, 0.03  # so does one known to this, if each that takes part would be known so much better alone
 _EPS = float(np.finfo(float).eps)
 
 
@@ -262,11 +263,18 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
 
 
 def _undetermined(information: np.ndarray, group: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of some coordinates of z those that take part in a direction that is not determined, and their part in it."""
-    value, vector = np.linalg.eigh(information[np.ix_(group, group)])
+    """Of some coordinates of z those that take part in a direction that is not determined, and their part in it.
+
+    That is one in which nearly nothing is known; or several coordinates that can go far together, though any of them
+    would be known well if the others were: what little is known of their sum comes from noise levels and second orders.
+    """
+    inside = information[np.ix_(group, group)]
+    value, vector = np.linalg.eigh(inside)
     for strength, direction in zip(value, vector.T, strict=True):
-        if strength <= 1 / _UNKNOWN_SD**2:
-            part = np.abs(direction) > 0.3 * np.max(np.abs(direction))
+        part = np.abs(direction) > 0.3 * np.max(np.abs(direction))
+        alone = np.min(np.diag(inside)[part] * direction[part] ** 2)  # of each by itself, for the same way
+        loose = np.sum(part) > 1 and strength <= min(1 / _LOOSE_SD**2, _BY_ITSELF**2 * alone)
+        if strength <= 1 / _UNKNOWN_SD**2 or loose:
             yield group[part], direction[part]
 
 

@@ -19,6 +19,7 @@ from ..estimation import Settings, Stage
 from ..estimation import problem as estimation
 from ..estimation.outliers import counts, price
 from ..estimation.problem import Fit, Iterate
+from ..estimation.profile import Ends, Profiles, weak
 from ..estimation.residual_form import ResidualEstimator
 from ..estimation.robust import spread_factors
 from ..estimation.simulator_form import Estimator
@@ -78,6 +79,8 @@ class Solver:
         self.chosen = 0  # of them
         self.misread: Misread | None = None  # a sign or unit with which a failed fit would have gone well
         self.widened: np.ndarray | None = None  # factors on the standard deviations of a linearisation
+        self.variance = np.zeros(0)  # of the shared parameters, by that linearisation
+        self.profiles: dict[int, Ends] = {}  # of shared parameters, where the linearisation was in doubt
         how = study.estimator.process_noise.estimate
         self.by_prediction = how == "prediction" and study.estimator.form == "simulator"
         self.read, self.left_out = density.without_the_end(setup) if self.by_prediction else (setup, ())
@@ -99,6 +102,7 @@ class Solver:
             self._doubt()
             if self.study.estimator.check_half_step and self.fit and self.fit.result == ESTIMATE_RESULTS.successful:
                 self._check_half_step()
+            self._profile()
         except KeyboardInterrupt:
             if self.stop.at_once:
                 raise
@@ -214,9 +218,15 @@ class Solver:
         """The result: all readings with the density that predicts best, where densities were tried."""
         self.fit, self.candidates, self.chosen, self.failure = found
         if found.candidates:
-            self.phase, best = "all readings", found.candidates[found.chosen].fit
+            chosen = found.candidates[found.chosen]
+            self.phase, best = "all readings", chosen.fit
             self.fit, self.setup = best, self.setup.replaced(best.iterate.z)
-            self.fit = self._warm(self.setup, best, 1.0, self._last_settings())
+            if density.strayed(chosen):
+                self.fit = begun = self._anew(self.setup, best)
+                found_lower = np.asarray(best.noise.process) / np.asarray(begun.noise.process)
+                self.fit = self._warm(self.setup, begun, found_lower, self._last_settings())
+            else:
+                self.fit = self._warm(self.setup, best, 1.0, self._last_settings())
 
     def _place(self) -> None:
         """Readings of sensors with a delay where that has come out, and the fit from there, until they stay."""
@@ -237,6 +247,7 @@ class Solver:
         """Standard deviations as they are without innovations that are white (`estimation.robust`)."""
         assert self.fit is not None
         self.widened = spread_factors(self.setup.problem, self.fit)
+        self.variance = np.diag(self.fit.covariance).copy()
         self.fit.covariance = self.fit.covariance * np.outer(self.widened, self.widened)
 
     def _doubt(self) -> None:
@@ -247,7 +258,15 @@ class Solver:
             if not reached < POOR:
                 self.misread = misread(self.study, self.setup, self._settings(), reached, self._say)
 
-    def _warm(self, setup: Setup, fit: Fit, factor: float, settings: Settings) -> Fit:
+    def _anew(self, setup: Setup, fit: Fit) -> Fit:
+        """A fit of all readings from the parameters of another, whose trajectories lead elsewhere in the end: as the
+        first one, from trajectories along the readings and process noise that can follow them.
+        """
+        problem = dataclasses.replace(setup.problem, z0=np.asarray(fit.iterate.z))
+        start = dataclasses.replace(setup, problem=problem).start()
+        return Estimator(setup.problem, self._settings(), self._say).run(start, setup.stages)
+
+    def _warm(self, setup: Setup, fit: Fit, factor: float | np.ndarray, settings: Settings) -> Fit:
         """A fit in the last stage from the trajectories of another one, its process noise times a factor."""
         self.stop.check()
         stage = setup.stages[-1]
@@ -329,6 +348,20 @@ class Solver:
             for path, a, b, c in zip(shared.paths, value, other, sd, strict=True)
         }
         fit.covariance = fit.covariance + np.outer(shift, shift)
+
+    def _profile(self) -> None:
+        """Ends of the intervals of what is known badly, by fits with it held."""
+        fit, s = self.fit, self.study.estimator
+        assert fit is not None
+        if s.form == "residual" or fit.result != ESTIMATE_RESULTS.successful or self.failure:
+            return
+        self.phase, doubtful = "intervals", weak(self.setup.problem, fit)
+        if not doubtful:
+            return
+        about = Profiles(self.setup.problem, self.setup.stages[-1], fit, self._last_settings(), self.variance)
+        for i in doubtful:
+            self.stop.check()
+            self.profiles[i] = about.ends(i)
 
     @property
     def iterations(self) -> int:

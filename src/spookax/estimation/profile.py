@@ -1,0 +1,171 @@
+"""Intervals from profiles of the cost: one parameter is held off its estimate, and all else is fitted again.
+
+Where the linearisation is right the cost rises by t^2 / 2 at t standard deviations. A few fits on either side tell
+whether it does; where it does not, the end of an interval is where it has risen by as much. That end is the same in
+every coordinate that the parameter may be given, and knows of bounds, of valleys that bend and of flat ones.
+
+**Source:** Venzon and Moolgavkar (1988), profile-likelihood confidence intervals; Bates and Watts (1988) for the check.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._typing import Float
+from .all_recordings import Linear, promised
+from .bounded_step import box_step
+from .problem import Fit, Iterate, Problem, Settings, Stage
+from .simulator_form import Estimator
+
+TAIL = 1.6448536269514722
+"""Standard deviations beyond which a normal distribution has 5 % on one side."""
+
+WEAK = 0.1  # standard deviation in z, a tenth of the parameter: below it no curvature is felt
+_MOST = 6  # parameters that are looked at, the weakest first
+_RIGHT = 0.2  # relative error of a distance that the linearisation has right
+_SAME = 0.05  # relative error of an end
+_FAR = 7.0  # distance in z, a factor of a thousand: beyond it nothing is known
+_STRIDE = 1.0  # longest way at once, in z
+_FITS, _ROUNDS = 6, 4  # of the search for an end; of a fit beside a held parameter
+_SETTLED = 0.05  # gain of a fit that is none, in units of a log-likelihood
+_HALVINGS = 3  # of a step that was refused
+
+
+class Ends(NamedTuple):
+    """Distances in z from the estimate to both ends, and whether the linearisation has them right, too."""
+
+    below: float  # not positive; infinite where nothing is known on that side
+    above: float
+    linear: bool
+
+
+class _Held(NamedTuple):
+    """A fit beside a parameter that is held: how far off, and by how much the objective has risen."""
+
+    offset: float
+    rise: float
+    iterate: Iterate
+    cost: float
+    linear: Linear
+
+    def reached(self, target: float) -> float:
+        """Part of the way to a rise, as if it grew by the square of the distance."""
+        return float(np.sqrt(max(self.rise, 0.0) / target))
+
+
+def weak(problem: Problem, fit: Fit) -> list[int]:
+    """Shared parameters whose intervals may not be those of the linearisation, the weakest first: known badly, or with
+    a bound within reach.
+    """
+    z, sd = np.asarray(fit.iterate.z), np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
+    inside = (fit.reach == 0) & np.isfinite(sd)
+    near = (z - TAIL * sd < problem.lower) | (z + TAIL * sd > problem.upper)
+    doubtful = np.flatnonzero(inside & ((sd > WEAK) | near))
+    return sorted(doubtful.tolist(), key=lambda i: -sd[i])[:_MOST]
+
+
+class Profiles:
+    """Profiles about a fit of the simulator form that has converged.
+
+    `settings`: those that the fit ended with; `variance`: of every parameter by the linearisation alone. What has
+    widened `fit.covariance` since (coloured innovations, the time step) raises the cost that an end lies at.
+    """
+
+    def __init__(self, problem: Problem, stage: Stage, fit: Fit, settings: Settings, variance: Float[np.ndarray, " p"]):
+        self.problem, self.fit, self.variance = problem, fit, variance
+        self.stage = Stage(stage.model, fit.noise)
+        self.estimator = Estimator(problem, settings)
+        self.estimator.root_weights = fit.root_weights
+        self.steady = self.estimator.ends_steady(self.stage)
+        here = self.estimator.linear(self.stage, fit.iterate, self.steady)
+        cost = self.estimator.cost(self.stage, fit.iterate)
+        self.begin = _Held(0.0, 0.0, fit.iterate, cost, here)
+
+    def ends(self, i: int) -> Ends:
+        """Of the interval of shared parameter i that it leaves with 5 % on either side."""
+        sd, widened = np.sqrt(self.fit.covariance[i, i]), self.fit.covariance[i, i] / self.variance[i]
+        target = TAIL**2 / 2 * widened
+        found = [self._end(i, side * TAIL * float(sd), target) for side in (-1.0, 1.0)]
+        (below, right_below), (above, right_above) = found
+        return Ends(below, above, right_below and right_above)
+
+    def _end(self, i: int, expected: float, target: float) -> tuple[float, bool]:
+        """The end on one side, and whether it is where the linearisation has it."""
+        side, z = np.sign(expected), float(np.asarray(self.fit.iterate.z)[i])
+        room = min(_FAR, (self.problem.upper[i] - z) if side > 0 else (z - self.problem.lower[i]))
+        bounded = room < _FAR
+        distance, best, beyond = min(abs(expected), room), self.begin, None
+        for _ in range(_FITS):
+            held = self._held_at(best, i, side * distance)
+            if held is None:  # the simulation runs away there
+                beyond = (distance, np.inf)
+            elif held.reached(target) < 1:
+                best = held
+            else:
+                beyond = (distance, held.reached(target))
+            if best is held and distance >= room:
+                return (side * room if bounded else side * np.inf), False
+            now = held.reached(target) if held is not None else np.inf
+            if abs(now - 1) < (_RIGHT if distance == abs(expected) else _SAME):
+                return (expected, True) if distance == abs(expected) else (side * distance, False)
+            distance = self._next(abs(best.offset), best.reached(target), beyond, room)
+        return side * (distance if beyond is None else min(distance, beyond[0])), False
+
+    @staticmethod
+    def _next(inner: float, reached: float, beyond: tuple[float, float] | None, room: float) -> float:
+        """Where to look next: between the last point inside and the first one beyond, else farther out."""
+        if beyond is None:
+            return min(room, inner / max(reached, 0.25), inner + 2 * _STRIDE)
+        outer, too_far = beyond
+        if not np.isfinite(too_far):
+            return (inner + outer) / 2
+        part = (1 - reached) / (too_far - reached)
+        return inner + float(np.clip(part, 0.1, 0.9)) * (outer - inner)
+
+    def _held_at(self, start: _Held, i: int, offset: float) -> _Held | None:
+        """The best fit with parameter i held so far off, from that at another place, in strides."""
+        here = start
+        while here.offset != offset:
+            stride = float(np.clip(offset - here.offset, -_STRIDE, _STRIDE))
+            goal = offset if abs(offset - here.offset) <= _STRIDE else here.offset + stride
+            moved = self._moved(here, i, goal - here.offset)
+            if moved is None:
+                return None
+            here = self._settled(moved._replace(offset=goal), i)
+        return here
+
+    def _moved(self, here: _Held, i: int, stride: float) -> _Held | None:
+        d = self._step(here, i, stride)
+        found = self._tried(here, d, 1.0)
+        return found if np.isfinite(found.rise) else None
+
+    def _settled(self, here: _Held, i: int) -> _Held:
+        for _ in range(_ROUNDS):
+            d = self._step(here, i, 0.0)
+            if promised(here.cost, here.linear, here.linear.g + self.fit.slope, d) < _SETTLED:
+                break
+            for halving in range(_HALVINGS):
+                tried = self._tried(here, d, 0.5**halving)
+                if tried.rise < here.rise:
+                    break
+            else:
+                break
+            little, here = here.rise - tried.rise < _SETTLED, tried
+            if little:
+                break
+        return here
+
+    def _step(self, here: _Held, i: int, stride: float) -> np.ndarray:
+        p, z = self.problem, np.asarray(here.iterate.z)
+        low, high = np.maximum(p.lower - z, -_STRIDE), np.minimum(p.upper - z, _STRIDE)
+        low[i] = high[i] = stride
+        # the slope of the log-determinant is that of the estimate, where it balances the slope of the cost
+        return box_step(here.linear.N, here.linear.g + self.fit.slope, low, high, 0.0)
+
+    def _tried(self, here: _Held, d: np.ndarray, part: float) -> _Held:
+        e, steady = self.estimator, self.steady
+        it, cost, change, ahead = e.attempt(self.stage, here.iterate, here.linear, d, part, steady, 0)
+        rise = cost - here.cost - change
+        if np.isfinite(rise) and not steady and e.settings.determinant:
+            rise += e.log_determinant(ahead) - e.log_determinant(here.linear)
+        return _Held(here.offset, here.rise + rise, it, cost, ahead)
