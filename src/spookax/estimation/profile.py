@@ -15,6 +15,7 @@ from .._typing import Float
 from .all_recordings import Linear, promised
 from .bounded_step import box_step
 from .problem import Fit, Iterate, Problem, Settings, Stage
+from .recording import noise_cost
 from .simulator_form import Estimator
 
 TAIL = 1.6448536269514722
@@ -26,17 +27,18 @@ _RIGHT = 0.2  # relative error of a distance that the linearisation has right
 _SAME = 0.05  # relative error of an end
 _FAR = 7.0  # distance in z, a factor of a thousand: beyond it nothing is known
 _STRIDE = 1.0  # longest way at once, in z
-_FITS, _ROUNDS = 6, 4  # of the search for an end; of a fit beside a held parameter
+_FITS, _ROUNDS = 6, 6  # of the search for an end; of a fit beside a held parameter
 _SETTLED = 0.05  # gain of a fit that is none, in units of a log-likelihood
 _HALVINGS = 3  # of a step that was refused
+_SHORTEST = 0.1  # stride, of the whole way, that is not made shorter
 
 
 class Ends(NamedTuple):
-    """Distances in z from the estimate to both ends, and whether the linearisation has them right, too."""
+    """Distances in z from the estimate to both ends, and whether they are those of the linearisation."""
 
     below: float  # not positive; infinite where nothing is known on that side
     above: float
-    linear: bool
+    linear: bool  # or nothing better is found
 
 
 class _Held(NamedTuple):
@@ -79,6 +81,7 @@ class Profiles:
         self.steady = self.estimator.ends_steady(self.stage)
         here = self.estimator.linear(self.stage, fit.iterate, self.steady)
         cost = self.estimator.cost(self.stage, fit.iterate)
+        self.objective = self._objective(fit.iterate, cost, here)
         self.begin = _Held(0.0, 0.0, fit.iterate, cost, here)
 
     def ends(self, i: int) -> Ends:
@@ -90,26 +93,24 @@ class Profiles:
         return Ends(below, above, right_below and right_above)
 
     def _end(self, i: int, expected: float, target: float) -> tuple[float, bool]:
-        """The end on one side, and whether it is where the linearisation has it."""
+        """The end on one side, and whether it is where the linearisation has it, or nothing better is found."""
         side, z = np.sign(expected), float(np.asarray(self.fit.iterate.z)[i])
         room = min(_FAR, (self.problem.upper[i] - z) if side > 0 else (z - self.problem.lower[i]))
-        bounded = room < _FAR
-        distance, best, beyond = min(abs(expected), room), self.begin, None
+        distance, inside, beyond = min(abs(expected), room), self.begin, None
         for _ in range(_FITS):
-            held = self._held_at(best, i, side * distance)
-            if held is None:  # the simulation runs away there
-                beyond = (distance, np.inf)
-            elif held.reached(target) < 1:
-                best = held
-            else:
-                beyond = (distance, held.reached(target))
-            if best is held and distance >= room:
-                return (side * room if bounded else side * np.inf), False
-            now = held.reached(target) if held is not None else np.inf
-            if abs(now - 1) < (_RIGHT if distance == abs(expected) else _SAME):
-                return (expected, True) if distance == abs(expected) else (side * distance, False)
-            distance = self._next(abs(best.offset), best.reached(target), beyond, room)
-        return side * (distance if beyond is None else min(distance, beyond[0])), False
+            held = self._held_at(inside, i, side * distance)
+            if held is None:
+                return expected, True
+            now = held.reached(target)
+            if now < 1 and distance >= room:
+                return (side * room if room < _FAR else side * np.inf), False
+            if distance == abs(expected) and abs(now - 1) < _RIGHT:
+                return expected, True
+            if abs(now - 1) < _SAME:
+                break
+            inside, beyond = (held, beyond) if now < 1 else (inside, (distance, now))
+            distance = self._next(abs(inside.offset), inside.reached(target), beyond, room)
+        return side * distance, False
 
     @staticmethod
     def _next(inner: float, reached: float, beyond: tuple[float, float] | None, room: float) -> float:
@@ -117,43 +118,41 @@ class Profiles:
         if beyond is None:
             return min(room, inner / max(reached, 0.25), inner + 2 * _STRIDE)
         outer, too_far = beyond
-        if not np.isfinite(too_far):
-            return (inner + outer) / 2
-        part = (1 - reached) / (too_far - reached)
-        return inner + float(np.clip(part, 0.1, 0.9)) * (outer - inner)
+        return inner + float(np.clip((1 - reached) / (too_far - reached), 0.1, 0.9)) * (outer - inner)
 
     def _held_at(self, start: _Held, i: int, offset: float) -> _Held | None:
-        """The best fit with parameter i held so far off, from that at another place, in strides."""
-        here = start
+        """The best fit with parameter i held so far off, from that at another place, in strides; None where the way
+        there is not found.
+        """
+        here, stride = start, _STRIDE
         while here.offset != offset:
-            stride = float(np.clip(offset - here.offset, -_STRIDE, _STRIDE))
-            goal = offset if abs(offset - here.offset) <= _STRIDE else here.offset + stride
-            moved = self._moved(here, i, goal - here.offset)
-            if moved is None:
+            rest = offset - here.offset
+            goal = offset if abs(rest) <= stride else here.offset + np.sign(rest) * stride
+            moved = self._settled(self._tried(here, self._step(here, i, goal - here.offset), 1.0), i)
+            if moved is not None:
+                here = moved._replace(offset=goal)
+            elif stride <= _SHORTEST * abs(offset - start.offset):
                 return None
-            here = self._settled(moved._replace(offset=goal), i)
+            else:
+                stride = min(stride, abs(rest)) / 3
         return here
 
-    def _moved(self, here: _Held, i: int, stride: float) -> _Held | None:
-        d = self._step(here, i, stride)
-        found = self._tried(here, d, 1.0)
-        return found if np.isfinite(found.rise) else None
-
-    def _settled(self, here: _Held, i: int) -> _Held:
+    def _settled(self, here: _Held, i: int) -> _Held | None:
+        """The best fit with parameter i where it is; None if it is not found."""
         for _ in range(_ROUNDS):
             d = self._step(here, i, 0.0)
+            if not (np.isfinite(here.rise) and np.isfinite(d).all()):
+                return None
             if promised(here.cost, here.linear, here.linear.g + self.fit.slope, d) < _SETTLED:
-                break
+                return here
             for halving in range(_HALVINGS):
                 tried = self._tried(here, d, 0.5**halving)
                 if tried.rise < here.rise:
                     break
             else:
-                break
-            little, here = here.rise - tried.rise < _SETTLED, tried
-            if little:
-                break
-        return here
+                return None
+            here = tried
+        return None
 
     def _step(self, here: _Held, i: int, stride: float) -> np.ndarray:
         p, z = self.problem, np.asarray(here.iterate.z)
@@ -163,9 +162,15 @@ class Profiles:
         return box_step(here.linear.N, here.linear.g + self.fit.slope, low, high, 0.0)
 
     def _tried(self, here: _Held, d: np.ndarray, part: float) -> _Held:
-        e, steady = self.estimator, self.steady
-        it, cost, change, ahead = e.attempt(self.stage, here.iterate, here.linear, d, part, steady, 0)
-        rise = cost - here.cost - change
-        if np.isfinite(rise) and not steady and e.settings.determinant:
-            rise += e.log_determinant(ahead) - e.log_determinant(here.linear)
-        return _Held(here.offset, here.rise + rise, it, cost, ahead)
+        trial = self.estimator.attempt(self.stage, here.iterate, here.linear, d, part, self.steady, 0)
+        risen = self._objective(trial.iterate, trial.cost, trial.linear) - self.objective
+        return _Held(here.offset, risen, trial.iterate, trial.cost, trial.linear)
+
+    def _objective(self, it: Iterate, cost: float, linear: Linear) -> float:
+        """What a fit minimises. Noise whose effect is held is measured as the estimate's parameters would."""
+        if not self.steady:
+            return cost + (self.estimator.log_determinant(linear) if self.estimator.settings.determinant else 0.0)
+        for own, then, path in zip(it.own, self.fit.iterate.own, it.paths, strict=True):
+            z, z_then = np.concatenate([it.z, own]), np.concatenate([self.fit.iterate.z, then])
+            cost += noise_cost(self.stage.model, z_then, path, z) - float(np.sum(np.asarray(path.w) ** 2)) / 2
+        return cost
