@@ -15,7 +15,7 @@ import yaml
 
 import spookax as sx
 
-from .coverage_records import COM, H, INERTIA, MASS, SAMPLES, SD, Control, Truth, balance, excitation, records, released
+from .coverage_records import COM, INERTIA, MASS, SAMPLES, SD, Control, H, Truth, balance, excitation, records, released
 from .measure import OUT, Row, row
 
 FOLDER = OUT / "coverage"
@@ -58,7 +58,7 @@ CASES = {
     "near upright": Case(Truth(), _released, (np.pi - 0.15, np.pi - 0.05), (_INERTIA, *_FRICTION, _OFFSET)),
     "balanced": _BALANCED,
     "sticking": _STICKING,
-    "drag": dataclasses.replace(_HANGING, truth=Truth(drag=0.02)),
+    "drag": dataclasses.replace(_HANGING, truth=Truth(drag=0.002)),
     "outliers": dataclasses.replace(_HANGING, wild=0.02),
     "balanced, tilted base": dataclasses.replace(
         _BALANCED,

@@ -34,7 +34,7 @@ _CERTAIN = 1e6  # gain of what is seen without a fit [nats]
 
 class Suspect(NamedTuple):
     """A fault by its kind: `where` it is, by how much it raises the log-likelihood [nats], what speaks for it and what
-    to do.
+    to do; of those that innovations tell, by how much the shared parameters z would `shift` without it.
     """
 
     kind: str
@@ -43,6 +43,11 @@ class Suspect(NamedTuple):
     share: float | None
     text: str
     cure: str
+    shift: np.ndarray | None = None
+
+    def content(self) -> dict[str, Any]:
+        """Its entry in `estimate.json`."""
+        return {key: value for key, value in self._asdict().items() if key != "shift"}
 
 
 _CURES = {
@@ -60,17 +65,15 @@ _CURES = {
 }
 
 
-def diagnosis(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> dict[str, Any]:
+def diagnosis(setup: Setup, states: Mapping[str, np.ndarray], found: list[Suspect]) -> dict[str, Any]:
     """The `diagnosis` of `estimate.json`.
 
-    **Arguments:** the fit; the arrays of `states.npz` with innovations and estimated readings; a sign or unit with
-    which it would have gone well, if one was found.
+    **Arguments:** the arrays of `states.npz` with innovations; the `suspects`.
 
     **Returns:** `sentence`; `white`: whether no test speaks against it; `runs`: correlations of the innovations in
     every run, with p-values; `suspects`, the first suspicion first.
     """
     runs = {r.name: _correlations(r.time, r.inputs, dict(_innovations(r.name, states))) for r in setup.recordings}
-    found = suspects(setup, fit, states, wrong)
     white = all(s["p"] is None or s["p"] > LEVEL for run in runs.values() for s in run["sensors"].values())
     free = all(s["free_of_inputs"] for run in runs.values() for s in run["sensors"].values())
     return {
@@ -78,7 +81,7 @@ def diagnosis(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: M
         "white": white,
         "free_of_inputs": free,
         "runs": runs,
-        "suspects": [s._asdict() for s in found],
+        "suspects": [s.content() for s in found],
     }
 
 
@@ -142,7 +145,11 @@ def _largest(lines: list[np.ndarray]) -> list[float]:
 
 
 def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> list[Suspect]:
-    """What may be wrong, the likeliest first: each kind once, where it shows most."""
+    """What may be wrong, the likeliest first: each kind once, where it shows most.
+
+    **Arguments:** the fit; the arrays of `states.npz` with innovations and estimated readings; a sign or unit with
+    which it would have gone well, if one was found.
+    """
     found = [*_at_sight(setup, fit), *_from_parameters(setup, fit)]
     if wrong is not None:
         found.append(_misread(wrong))
@@ -230,14 +237,14 @@ def explanations(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> li
 
 
 def _from_innovations(found: list[Explained], setup: Setup, params: Params) -> Iterator[Suspect]:
-    for key, gain, share, size in found:
+    for key, gain, share, size, shift in found:
         if gain > _GAIN and share > _SHARE:
             kind, text = _words(key, size)
             if kind:
                 where = key.where or "sensors"
                 text = f"{where}: {text}, which explains {100 * share:.2g} % of the innovations"
                 cure = _delay_cure(setup, params, key, size) if kind == "delay" else _CURES[kind]
-                yield Suspect(kind, key.where, gain, share, text, cure)
+                yield Suspect(kind, key.where, gain, share, text, cure, shift)
 
 
 def _words(key: Key, size: float) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from ..models.parameters import natural_values
 from ..scene import Scene, read_scene
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
-from .diagnosis import diagnosis
+from .diagnosis import diagnosis, suspects
 from .estimate import Estimate, identified_scene
 from .intervals import intervals
 from .judge import ending
@@ -93,6 +93,10 @@ def _estimate(solver: Solver) -> Estimate:
     assert fit is not None
     failed, tried = solver.failure, functools.partial(_restarts, solver)
     status, message = ending(setup, fit, interrupted=solver.interrupted, failure=failed, restarts=tried)
+    runs, states = run_contents(setup, fit, solver.stage)
+    found = suspects(setup, fit, states, solver.misread)
+    solver.count(found)
+    solver.profile()
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, on_device(setup.problem.z0))[0])
@@ -120,7 +124,6 @@ def _estimate(solver: Solver) -> Estimate:
         }
     for path, interval in intervals(shared, fit, solver.profiles).items():
         parameters[path] |= interval
-    runs, states = run_contents(setup, fit, solver.stage)
     content = {
         "spookax": importlib.metadata.version("spookax"),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -149,11 +152,12 @@ def _estimate(solver: Solver) -> Estimate:
         "checks": {
             "gauge": gauges(shared, fit),
             "half_step": solver.half_step,
+            "suspicion": solver.suspicion,
             "coloured": _coloured(solver),
             "prediction": _left_out(solver),
         },
         "outliers": outliers(setup, fit, states),
-        "diagnosis": diagnosis(setup, fit, states, solver.misread),
+        "diagnosis": diagnosis(setup, states, found),
         "versions": versions(),
         "hashes": hashes_of(setup, study),
     }

@@ -113,7 +113,8 @@ class Estimator(Strict):
         default=6, description="Other starts that are drawn when the first one failed"
     )
     check_half_step: Switch = Field(
-        default=True, description="Whether to find out what half the time step would change, and to count that as an error"
+        default=True,
+        description="Whether to find out what half the time step would change, and to count that as an error",
     )
 
 

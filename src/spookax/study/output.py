@@ -24,7 +24,10 @@ from .outliers import kept, weights
 from .setup import Setup
 
 _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
-_LOOSE_SD, _BY_ITSELF = 0.2, 0.03  # so does one known to this, if each that takes part would be known so much better alone
+_LOOSE_SD, _BY_ITSELF = (
+    0.2,
+    0.03,
+)  # so does one known to this, if each that takes part would be known so much better alone
 _EPS = float(np.finfo(float).eps)
 
 

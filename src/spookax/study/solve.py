@@ -17,7 +17,6 @@ from .._results import ESTIMATE_RESULTS
 from .._threads import concurrently
 from ..estimation import Settings, Stage
 from ..estimation import problem as estimation
-from ..estimation.outliers import counts, price
 from ..estimation.problem import Fit, Iterate
 from ..estimation.profile import Ends, Profiles, weak
 from ..estimation.residual_form import ResidualEstimator
@@ -27,17 +26,18 @@ from ..estimation.uncertainty import preparations
 from ..models.parameters import values_and_sd
 from . import density
 from .checkpoint import keep_iterate, load_iterate
+from .diagnosis import Suspect
 from .half_step import half_step_shift
 from .judge import Attempt, failure
 from .misread import POOR, Misread, error_of, misread
 from .model import Study
-from .setup import Setup, set_up
+from .restarts import other_starts, surprise
+from .setup import Setup
 
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
 _KEEP_EVERY = 5.0  # between two writings of the iterate [s]
 _PLACINGS = 3  # of late readings, after the first
-_SPREAD = np.log(3.0)  # of restarts, in z
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +75,7 @@ class Solver:
         self.failure = ""  # why the fit counts as failed
         self.drawn = self.followed = 0  # other starts, and those of them that went beyond their first stage
         self.half_step: dict[str, Any] | None = None
+        self.suspicion: dict[str, Any] | None = None
         self.candidates: list[density.Candidate] = []  # densities that were tried, at present or for the fit
         self.chosen = 0  # of them
         self.misread: Misread | None = None  # a sign or unit with which a failed fit would have gone well
@@ -100,9 +101,8 @@ class Solver:
             self._place()
             self._widen()
             self._doubt()
-            if self.study.estimator.check_half_step and self.fit and self.fit.result == ESTIMATE_RESULTS.successful:
+            if self.study.estimator.check_half_step and self._stands():
                 self._check_half_step()
-            self._profile()
         except KeyboardInterrupt:
             if self.stop.at_once:
                 raise
@@ -292,7 +292,7 @@ class Solver:
         count, p = self.study.estimator.restarts, self.read.problem
         if not (count and found.failure):
             return found
-        starts, self.drawn = _other_starts(self.read, count), count
+        starts, self.drawn = other_starts(self.read, count), count
         setups = [dataclasses.replace(self.read, problem=dataclasses.replace(p, z0=z0)) for z0 in starts]
         begun = concurrently([functools.partial(self._begin, k, setup) for k, setup in enumerate(setups)])
         limit = np.inf if cost is None or not np.isfinite(cost) else cost
@@ -301,7 +301,7 @@ class Solver:
                 break
             self.phase, self.stage, self.followed = f"restart {k + 1}", 0, self.followed + 1
             again = self._attempt(self._estimator(setups[k]), setups[k], begun[k][0])
-            if (bool(again.failure), _surprise(again, setups[k])) < (True, _surprise(found, self.read)):
+            if (bool(again.failure), surprise(again, setups[k])) < (True, surprise(found, self.read)):
                 found = again
         return found
 
@@ -332,36 +332,56 @@ class Solver:
         return residual.run(it, [Stage(last.model, estimator.noise(last))])
 
     def _check_half_step(self) -> None:
-        """What half the step size would change. The step says as little as that of the noise it was found with: its
-        shift is one more error of every parameter.
+        """What half the step size would change."""
+        assert self.fit is not None
+        self.phase = "half step"
+        shift = half_step_shift(self.study, self.setup, self.fit, self._last_settings())
+        if shift is not None:
+            self.half_step = self._counted(shift)
+
+    def count(self, suspects: Sequence[Suspect]) -> None:
+        """What the first of the suspicions would change that tells how much."""
+        shift = next((suspect.shift for suspect in suspects if suspect.shift is not None), None)
+        if shift is not None and self._stands():
+            self.suspicion = self._counted(shift)
+
+    def _stands(self) -> bool:
+        """Whether there is a fit that has not failed."""
+        fit = self.fit
+        return fit is not None and fit.result == ESTIMATE_RESULTS.successful and not (self.failure or self.interrupted)
+
+    def _counted(self, shift: np.ndarray) -> dict[str, Any]:
+        """Values that a change of z leads to and how far off they are, in standard deviations. Which way it goes is
+        known, but nobody has looked whether it goes so far: it is counted as one more error of every parameter.
         """
         fit, shared = self.fit, self.setup.model.shared
         assert fit is not None
-        self.phase = "half step"
-        shift = half_step_shift(self.study, self.setup, fit, self._last_settings())
-        if shift is None:
-            return
         value, sd = natural(self.setup, fit)
         other, _ = values_and_sd(shared, fit.iterate.z + shift, fit.covariance)
-        self.half_step = {
+        fit.covariance = fit.covariance + np.outer(shift, shift)
+        return {
             path: {"value": float(b), "shift_in_sd": float((b - a) / c) if c > 0 else None}
             for path, a, b, c in zip(shared.paths, value, other, sd, strict=True)
         }
-        fit.covariance = fit.covariance + np.outer(shift, shift)
 
-    def _profile(self) -> None:
-        """Ends of the intervals of what is known badly, by fits with it held."""
-        fit, s = self.fit, self.study.estimator
-        assert fit is not None
-        if s.form == "residual" or fit.result != ESTIMATE_RESULTS.successful or self.failure:
+    def profile(self) -> None:
+        """Ends of the intervals of what is known badly, by fits with it held; Ctrl-C leaves those that are found."""
+        if not self._stands() or self.study.estimator.form == "residual":
             return
+        fit, settings = self.fit, self._last_settings()
+        assert fit is not None
         self.phase, doubtful = "intervals", weak(self.setup.problem, fit)
         if not doubtful:
             return
-        about = Profiles(self.setup.problem, self.setup.stages[-1], fit, self._last_settings(), self.variance)
-        for i in doubtful:
-            self.stop.check()
-            self.profiles[i] = about.ends(i)
+        about = Profiles(self.setup.problem, self.setup.stages[-1], fit, settings, self.variance)
+        try:
+            for i in doubtful:
+                self.stop.check()
+                self.profiles[i] = about.ends(i)
+        except KeyboardInterrupt:
+            if self.stop.at_once:
+                raise
+            self.interrupted = True
 
     @property
     def iterations(self) -> int:
@@ -410,31 +430,9 @@ def _roughly(settings: Settings) -> Settings:
     return dataclasses.replace(settings, tolerance=max(settings.tolerance, _ROUGHLY))
 
 
-def _other_starts(setup: Setup, count: int) -> list[np.ndarray]:
-    """z of starts with each parameter times or divided by up to three; those that start at zero within their scale."""
-    p = setup.problem
-    free = setup.model.shared.free
-    linear = np.array([f.transform in ("identity", "moments") for f in free for _ in range(f.size)], dtype=bool)
-    draws = np.random.default_rng(0).uniform(-_SPREAD, _SPREAD, (count, p.z0.size))
-    there = np.where(linear & (p.z0 != 0), p.z0 * np.exp(draws), p.z0 + draws)
-    return [np.clip(z, p.lower, p.upper) for z in there]
-
-
 def _usable(fit: Fit) -> bool:
     """Whether other densities may go on from a fit."""
     return not (fit.result == ESTIMATE_RESULTS.nonfinite or fit.result == ESTIMATE_RESULTS.stuck_at_start)
-
-
-def _surprise(found: Attempt, setup: Setup) -> float:
-    """What attempts are compared by: how they predict, where that was tried; else -log evidence, up to constants."""
-    if found.candidates:
-        return float(np.exp(np.mean(np.log(found.candidates[found.chosen].score))))
-    fit = found.fit
-    pairs = list(zip(setup.problem.samples, fit.root_weights, strict=True))
-    seen = sum(counts(np.asarray(samples.seen), root) for samples, root in pairs)
-    value = fit.cost + fit.log_det / 2 + float(seen @ np.log(np.asarray(fit.noise.sensor)))
-    value += price(setup.outliers, fit.root_weights)
-    return value if np.isfinite(value) else np.inf
 
 
 def natural(setup: Setup, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
