@@ -15,8 +15,9 @@ import numpy as np
 
 from ..estimation.problem import Fit
 from ..models import Multibody
-from .output import as_read, predictions
+from .output import as_read
 from .setup import Setup
+from .simulate import predictions
 
 _LEFT_OUT = 1 / 3  # of one or two recordings, at the end of each
 _LEFT_OUT_OF_MANY = 1 / 2  # of every third of three and more; what comes before tells its state

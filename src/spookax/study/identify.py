@@ -27,7 +27,7 @@ from .intervals import intervals
 from .judge import ending
 from .model import Study
 from .outliers import outliers
-from .output import correlation, friction_curves, gauges, run_contents
+from .output import bands, correlation, friction_curves, gauges, run_contents
 from .posterior import posterior_content
 from .predict import validate
 from .read import read_study
@@ -97,6 +97,8 @@ def _estimate(solver: Solver) -> Estimate:
     found = suspects(setup, fit, states, solver.misread)
     solver.count(found)
     solver.profile()
+    if solver.stands():
+        states |= bands(setup, fit, solver.stage)
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, on_device(setup.problem.z0))[0])

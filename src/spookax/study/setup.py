@@ -1,7 +1,7 @@
 """From a study and its recordings to what the estimators take: model, samples, unknowns, stages, a first trajectory."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
@@ -59,6 +59,14 @@ class Setup:
     def channels(self) -> list[str]:
         """The sensor that each channel belongs to."""
         return [s for s in self.sensors for _ in range(self.system.sensors[self.system.sensor_index(s)].size)]
+
+    def by_sensor(self, readings: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Numbers of all channels (samples, channels), sensor by sensor."""
+        column = 0
+        for name in self.sensors:
+            size = self.system.sensors[self.system.sensor_index(name)].size
+            yield name, readings[:, column : column + size]
+            column += size
 
     def unit_of(self, path: str) -> str:
         """The SI unit of a parameter. The gain of a torque motor is per unit of the input that the recordings have."""

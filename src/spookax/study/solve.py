@@ -101,7 +101,7 @@ class Solver:
             self._place()
             self._widen()
             self._doubt()
-            if self.study.estimator.check_half_step and self._stands():
+            if self.study.estimator.check_half_step and self.stands():
                 self._check_half_step()
         except KeyboardInterrupt:
             if self.stop.at_once:
@@ -342,10 +342,10 @@ class Solver:
     def count(self, suspects: Sequence[Suspect]) -> None:
         """What the first of the suspicions would change that tells how much."""
         shift = next((suspect.shift for suspect in suspects if suspect.shift is not None), None)
-        if shift is not None and self._stands():
+        if shift is not None and self.stands():
             self.suspicion = self._counted(shift)
 
-    def _stands(self) -> bool:
+    def stands(self) -> bool:
         """Whether there is a fit that has not failed."""
         fit = self.fit
         return fit is not None and fit.result == ESTIMATE_RESULTS.successful and not (self.failure or self.interrupted)
@@ -366,7 +366,7 @@ class Solver:
 
     def profile(self) -> None:
         """Ends of the intervals of what is known badly, by fits with it held; Ctrl-C leaves those that are found."""
-        if not self._stands() or self.study.estimator.form == "residual":
+        if not self.stands() or self.study.estimator.form == "residual":
             return
         fit, settings = self.fit, self._last_settings()
         assert fit is not None
