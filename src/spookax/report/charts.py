@@ -58,7 +58,8 @@ def signal_chart(signal: Signal, estimated: str = "estimated") -> Figure:
 
 def _band(signal: Signal) -> list[dict[str, Any]]:
     """Where 90 % of the posterior's simulations lie, as far as the signal reaches and half as far again."""
-    assert signal.open_loop is not None and signal.open_loop_sd is not None
+    assert signal.open_loop is not None
+    assert signal.open_loop_sd is not None
     low, high = float(np.nanmin(signal.measured)), float(np.nanmax(signal.measured))
     room = (high - low) / 2
     edges = (signal.open_loop + side * TAIL * signal.open_loop_sd for side in (-1, 1))

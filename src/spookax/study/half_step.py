@@ -73,7 +73,8 @@ def _finer(path: Path, steps: int) -> Path:
     turned = np.where(np.sum(x.e[1:] * x.e[:-1], axis=-1, keepdims=True) < 0, -x.e[1:], x.e[1:])
     e = twice(x.e[:-1], x.e[:-1] + turned)
     e = e / np.linalg.norm(e, axis=-1, keepdims=True)
-    finer = BodyState(places(x.p), e, speeds(x.v), speeds(x.w), twice(x.near[:-1], x.near[:-1]), places(x.c))
+    rows = (places(x.p), e, speeds(x.v), speeds(x.w), twice(x.near[:-1], x.near[:-1]), places(x.c))
+    finer = BodyState(*rows)  # pyright: ignore[reportArgumentType]  # host arrays
 
     def held(a: Any) -> np.ndarray:
         rows = np.repeat(np.asarray(a), 2, axis=0)[:steps]

@@ -348,7 +348,9 @@ class Solver:
     def stands(self) -> bool:
         """Whether there is a fit that has not failed."""
         fit = self.fit
-        return fit is not None and fit.result == ESTIMATE_RESULTS.successful and not (self.failure or self.interrupted)
+        if fit is None or self.failure or self.interrupted:
+            return False
+        return bool(fit.result == ESTIMATE_RESULTS.successful)
 
     def _counted(self, shift: np.ndarray) -> dict[str, Any]:
         """Values that a change of z leads to and how far off they are, in standard deviations. Which way it goes is
