@@ -7,6 +7,7 @@ every coordinate that the parameter may be given, and knows of bounds, of valley
 **Source:** Venzon and Moolgavkar (1988), profile-likelihood confidence intervals; Bates and Watts (1988) for the check.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +23,12 @@ TAIL = 1.6448536269514722
 """Standard deviations beyond which a normal distribution has 5 % on one side."""
 
 WEAK = 0.1  # standard deviation in z, a tenth of the parameter: below it no curvature is felt
+FAR = 7.0
+"""Distance in z, a factor of a thousand, beyond which nothing is known."""
+
 _MOST = 6  # parameters that are looked at, the weakest first
 _RIGHT = 0.2  # relative error of a distance that the linearisation has right
 _SAME = 0.05  # relative error of an end
-_FAR = 7.0  # distance in z, a factor of a thousand: beyond it nothing is known
 _STRIDE = 1.0  # longest way at once, in z
 _FITS, _ROUNDS = 6, 6  # of the search for an end; of a fit beside a held parameter
 _SETTLED = 0.05  # gain of a fit that is none, in units of a log-likelihood
@@ -41,7 +44,7 @@ class Ends(NamedTuple):
     linear: bool  # or nothing better is found
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """A fit beside a parameter that is held: how far off, and by how much the objective has risen."""
 
     offset: float
@@ -66,6 +69,41 @@ def weak(problem: Problem, fit: Fit) -> list[int]:
     return sorted(doubtful.tolist(), key=lambda i: -sd[i])[:_MOST]
 
 
+def find_end(
+    begin: Held, held_at: Callable[[Held, float], Held | None], expected: float, target: float, room: float
+) -> tuple[float, bool]:
+    """Where the objective has risen by `target` on one side of an estimate, and whether that is where the linearisation
+    has it, `expected`, or nothing better is found.
+
+    `held_at`: the fit at an offset, from one that is near; None where it is not found. `room`: to the bound on that
+    side, or `FAR`.
+    """
+    side = np.sign(expected)
+    distance, inside, beyond = min(abs(expected), room), begin, None
+    for _ in range(_FITS):
+        held = held_at(inside, side * distance)
+        if held is None:
+            return expected, True
+        now = held.reached(target)
+        if now < 1 and distance >= room:
+            return (side * room if room < FAR else side * np.inf), False
+        if distance == abs(expected) and abs(now - 1) < _RIGHT:
+            return expected, True
+        if abs(now - 1) < _SAME:
+            break
+        inside, beyond = (held, beyond) if now < 1 else (inside, (distance, now))
+        distance = _next(abs(inside.offset), inside.reached(target), beyond, room)
+    return side * distance, False
+
+
+def _next(inner: float, reached: float, beyond: tuple[float, float] | None, room: float) -> float:
+    """Where to look next: between the last point inside and the first one beyond, else farther out."""
+    if beyond is None:
+        return min(room, inner / max(reached, 0.25), inner + 2 * _STRIDE)
+    outer, too_far = beyond
+    return inner + float(np.clip((1 - reached) / (too_far - reached), 0.1, 0.9)) * (outer - inner)
+
+
 class Profiles:
     """Profiles about a fit of the simulator form that has converged.
 
@@ -82,7 +120,7 @@ class Profiles:
         here = self.estimator.linear(self.stage, fit.iterate, self.steady)
         cost = self.estimator.cost(self.stage, fit.iterate)
         self.objective = self._objective(fit.iterate, cost, here)
-        self.begin = _Held(0.0, 0.0, fit.iterate, cost, here)
+        self.begin = Held(0.0, 0.0, fit.iterate, cost, here)
 
     def ends(self, i: int) -> Ends:
         """Of the interval of shared parameter i that it leaves with 5 % on either side."""
@@ -93,34 +131,11 @@ class Profiles:
         return Ends(below, above, right_below and right_above)
 
     def _end(self, i: int, expected: float, target: float) -> tuple[float, bool]:
-        """The end on one side, and whether it is where the linearisation has it, or nothing better is found."""
         side, z = np.sign(expected), float(np.asarray(self.fit.iterate.z)[i])
-        room = min(_FAR, (self.problem.upper[i] - z) if side > 0 else (z - self.problem.lower[i]))
-        distance, inside, beyond = min(abs(expected), room), self.begin, None
-        for _ in range(_FITS):
-            held = self._held_at(inside, i, side * distance)
-            if held is None:
-                return expected, True
-            now = held.reached(target)
-            if now < 1 and distance >= room:
-                return (side * room if room < _FAR else side * np.inf), False
-            if distance == abs(expected) and abs(now - 1) < _RIGHT:
-                return expected, True
-            if abs(now - 1) < _SAME:
-                break
-            inside, beyond = (held, beyond) if now < 1 else (inside, (distance, now))
-            distance = self._next(abs(inside.offset), inside.reached(target), beyond, room)
-        return side * distance, False
+        room = min(FAR, (self.problem.upper[i] - z) if side > 0 else (z - self.problem.lower[i]))
+        return find_end(self.begin, lambda start, offset: self._held_at(start, i, offset), expected, target, room)
 
-    @staticmethod
-    def _next(inner: float, reached: float, beyond: tuple[float, float] | None, room: float) -> float:
-        """Where to look next: between the last point inside and the first one beyond, else farther out."""
-        if beyond is None:
-            return min(room, inner / max(reached, 0.25), inner + 2 * _STRIDE)
-        outer, too_far = beyond
-        return inner + float(np.clip((1 - reached) / (too_far - reached), 0.1, 0.9)) * (outer - inner)
-
-    def _held_at(self, start: _Held, i: int, offset: float) -> _Held | None:
+    def _held_at(self, start: Held, i: int, offset: float) -> Held | None:
         """The best fit with parameter i held so far off, from that at another place, in strides; None where the way
         there is not found.
         """
@@ -137,7 +152,7 @@ class Profiles:
                 stride = min(stride, abs(rest)) / 3
         return here
 
-    def _settled(self, here: _Held, i: int) -> _Held | None:
+    def _settled(self, here: Held, i: int) -> Held | None:
         """The best fit with parameter i where it is; None if it is not found."""
         for _ in range(_ROUNDS):
             d = self._step(here, i, 0.0)
@@ -154,17 +169,17 @@ class Profiles:
             here = tried
         return None
 
-    def _step(self, here: _Held, i: int, stride: float) -> np.ndarray:
+    def _step(self, here: Held, i: int, stride: float) -> np.ndarray:
         p, z = self.problem, np.asarray(here.iterate.z)
         low, high = np.maximum(p.lower - z, -_STRIDE), np.minimum(p.upper - z, _STRIDE)
         low[i] = high[i] = stride
         # the slope of the log-determinant is that of the estimate, where it balances the slope of the cost
         return box_step(here.linear.N, here.linear.g + self.fit.slope, low, high, 0.0)
 
-    def _tried(self, here: _Held, d: np.ndarray, part: float) -> _Held:
+    def _tried(self, here: Held, d: np.ndarray, part: float) -> Held:
         trial = self.estimator.attempt(self.stage, here.iterate, here.linear, d, part, self.steady, 0)
         risen = self._objective(trial.iterate, trial.cost, trial.linear) - self.objective
-        return _Held(here.offset, risen, trial.iterate, trial.cost, trial.linear)
+        return Held(here.offset, risen, trial.iterate, trial.cost, trial.linear)
 
     def _objective(self, it: Iterate, cost: float, linear: Linear) -> float:
         """What a fit minimises. Noise whose effect is held is measured as the estimate's parameters would."""

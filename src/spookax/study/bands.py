@@ -10,6 +10,7 @@ import functools
 import jax
 import numpy as np
 
+from .._compiled import on_device
 from .._threads import concurrently
 from .._typing import Float
 from ..estimation.linearise import Path
@@ -70,7 +71,7 @@ def spread(
 
     def first(step: np.ndarray, moved: np.ndarray) -> object:
         x = jax.tree.map(lambda a: np.asarray(a)[0], nudged(model, path, part.lin, part.f, step).x)
-        return jax.tree.map(np.asarray, model.retract(x, moved))
+        return jax.tree.map(np.asarray, model.retract(x, on_device(moved)))
 
     both, starts = [np.concatenate([z, own])], [jax.tree.map(lambda a: np.asarray(a)[0], path.x)]
     for other in others:
