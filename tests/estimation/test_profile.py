@@ -61,3 +61,5 @@ def test_a_flat_cost_has_no_end():
 
 def test_without_a_fit_there_the_linearisation_stays():
     assert end(lambda d: None, 0.3)[:2] == (0.3, True)
+    assert end(lambda d: None, 0.3, room=0.2)[:2] == (0.2, True)
+    assert end(lambda d: None, -2 * FAR)[:2] == (-np.inf, True)

@@ -73,20 +73,21 @@ def find_end(
     begin: Held, held_at: Callable[[Held, float], Held | None], expected: float, target: float, room: float
 ) -> tuple[float, bool]:
     """Where the objective has risen by `target` on one side of an estimate, and whether that is where the linearisation
-    has it, `expected`, or nothing better is found.
+    has it, `expected`, or nothing better is found. Infinite beyond `FAR`.
 
     `held_at`: the fit at an offset, from one that is near; None where it is not found. `room`: to the bound on that
     side, or `FAR`.
     """
-    side = np.sign(expected)
+    side = float(np.sign(expected))
+    edge = side * room if room < FAR else side * np.inf
     distance, inside, beyond = min(abs(expected), room), begin, None
     for _ in range(_FITS):
         held = held_at(inside, side * distance)
         if held is None:
-            return expected, True
+            return (expected if abs(expected) < room else edge), True
         now = held.reached(target)
         if now < 1 and distance >= room:
-            return (side * room if room < FAR else side * np.inf), False
+            return edge, False
         if distance == abs(expected) and abs(now - 1) < _RIGHT:
             return expected, True
         if abs(now - 1) < _SAME:

@@ -204,7 +204,7 @@ def cautions(estimate: Mapping[str, Any]) -> Iterator[Caution]:
     for path, other in (checks.get("suspicion") or {}).items():
         shift = finite(other.get("shift_in_sd"))
         if path in parameters and shift is not None and abs(shift) > LARGE_SHIFT:
-            text = f"If the first suspicion is right, it is {number(abs(shift), 2)} standard deviations off, which its "
+            text = f"If the likeliest fault is there, it is {number(abs(shift), 2)} standard deviations off, which its "
             yield Caution("Biased by what the model lacks", f"{text}interval allows for.", (path,))
     yield from _strong_correlations(estimate.get("correlation") or {})
     for path, parameter in parameters.items():

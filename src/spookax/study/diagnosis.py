@@ -34,7 +34,7 @@ _CERTAIN = 1e6  # gain of what is seen without a fit [nats]
 
 class Suspect(NamedTuple):
     """A fault by its kind: `where` it is, by how much it raises the log-likelihood [nats], what speaks for it and what
-    to do; of those that innovations tell, by how much the shared parameters z would `shift` without it.
+    to do.
     """
 
     kind: str
@@ -43,11 +43,6 @@ class Suspect(NamedTuple):
     share: float | None
     text: str
     cure: str
-    shift: np.ndarray | None = None
-
-    def content(self) -> dict[str, Any]:
-        """Its entry in `estimate.json`."""
-        return {key: value for key, value in self._asdict().items() if key != "shift"}
 
 
 _CURES = {
@@ -81,7 +76,7 @@ def diagnosis(setup: Setup, states: Mapping[str, np.ndarray], found: list[Suspec
         "white": white,
         "free_of_inputs": free,
         "runs": runs,
-        "suspects": [s.content() for s in found],
+        "suspects": [s._asdict() for s in found],
     }
 
 
@@ -144,17 +139,15 @@ def _largest(lines: list[np.ndarray]) -> list[float]:
     return max(lines, key=lambda line: float(np.max(np.abs(line)))).tolist() if lines else []
 
 
-def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> list[Suspect]:
+def suspects(setup: Setup, fit: Fit, told: list[Explained], wrong: Misread | None = None) -> list[Suspect]:
     """What may be wrong, the likeliest first: each kind once, where it shows most.
 
-    **Arguments:** the fit; the arrays of `states.npz` with innovations and estimated readings; a sign or unit with
-    which it would have gone well, if one was found.
+    **Arguments:** the fit; its `explanations`; a sign or unit with which it would have gone well, if one was found.
     """
     found = [*_at_sight(setup, fit), *_from_parameters(setup, fit)]
     if wrong is not None:
         found.append(_misread(wrong))
-    if fit.parts is not None and np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost):
-        found += _from_innovations(explanations(setup, fit, states), setup, _params(setup, fit))
+    found += _from_innovations(told, setup, _params(setup, fit)) if told else ()
     best: dict[str, Suspect] = {}
     for suspect in sorted(found, key=lambda s: -s.gain):
         best.setdefault(suspect.kind, suspect)
@@ -226,7 +219,12 @@ def _times(ratio: float) -> str:
 
 
 def explanations(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> list[Explained]:
-    """What every fault explains of the innovations, the best first."""
+    """What every fault explains of the innovations, the best first; nothing where the fit has no innovations.
+
+    `states`: the arrays of `states.npz` with estimated readings.
+    """
+    if fit.parts is None or not (np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost)):
+        return []
     assert isinstance(setup.model, Multibody)
     params, columns = _params(setup, fit), []
     for recording, grid in zip(setup.recordings, setup.grids, strict=True):
@@ -237,14 +235,14 @@ def explanations(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> li
 
 
 def _from_innovations(found: list[Explained], setup: Setup, params: Params) -> Iterator[Suspect]:
-    for key, gain, share, size, shift in found:
+    for key, gain, share, size, _ in found:
         if gain > _GAIN and share > _SHARE:
             kind, text = _words(key, size)
             if kind:
                 where = key.where or "sensors"
                 text = f"{where}: {text}, which explains {100 * share:.2g} % of the innovations"
                 cure = _delay_cure(setup, params, key, size) if kind == "delay" else _CURES[kind]
-                yield Suspect(kind, key.where, gain, share, text, cure, shift)
+                yield Suspect(kind, key.where, gain, share, text, cure)
 
 
 def _words(key: Key, size: float) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from ..models.parameters import natural_values
 from ..scene import Scene, read_scene
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
-from .diagnosis import diagnosis, suspects
+from .diagnosis import diagnosis, explanations, suspects
 from .estimate import Estimate, identified_scene
 from .intervals import intervals
 from .judge import ending
@@ -94,8 +94,9 @@ def _estimate(solver: Solver) -> Estimate:
     failed, tried = solver.failure, functools.partial(_restarts, solver)
     status, message = ending(setup, fit, interrupted=solver.interrupted, failure=failed, restarts=tried)
     runs, states = run_contents(setup, fit, solver.stage)
-    found = suspects(setup, fit, states, solver.misread)
-    solver.count(found)
+    told = explanations(setup, fit, states)
+    found = suspects(setup, fit, told, solver.misread)
+    solver.count(told)
     solver.profile()
     if solver.stands():
         states |= bands(setup, fit, solver.stage)

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._compiled import on_device
 from ..estimation.problem import Fit
-from ..estimation.profile import TAIL, Ends
+from ..estimation.profile import FAR, TAIL, Ends
 from ..models import ParameterMap
 from ..models.parameters import natural_values, values_and_sd
 
@@ -46,8 +46,8 @@ def intervals(shared: ParameterMap, fit: Fit, profiles: Mapping[int, Ends]) -> d
         elif i in profiles and not profiles[i].linear:
             ends, kind = (there(profiles[i].below, i), there(profiles[i].above, i)), "profile"
         else:
-            z_i = float(z[i])
-            ahead = np.clip(z_i + TAIL * deviation[i] * np.array([-1, 1]), lower[i], upper[i]) - z_i
+            z_i, half = float(z[i]), TAIL * deviation[i] if TAIL * deviation[i] < FAR else np.inf
+            ahead = np.clip(z_i + half * np.array([-1, 1]), lower[i], upper[i]) - z_i
             ends, kind = (there(ahead[0], i), there(ahead[1], i)), "normal"
         found[path] = {**found.get(path, {}), "interval": sorted(map(float, ends)), "interval_kind": kind}
     return found

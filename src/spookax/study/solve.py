@@ -26,17 +26,18 @@ from ..estimation.uncertainty import preparations
 from ..models.parameters import values_and_sd
 from . import density
 from .checkpoint import keep_iterate, load_iterate
-from .diagnosis import Suspect
 from .half_step import half_step_shift
 from .judge import Attempt, failure
 from .misread import POOR, Misread, error_of, misread
 from .model import Study
 from .restarts import other_starts, surprise
 from .setup import Setup
+from .signatures import Explained
 
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
 _KEEP_EVERY = 5.0  # between two writings of the iterate [s]
+_LIKELY = 0.5  # probability of a fault whose changes are told
 _PLACINGS = 3  # of late readings, after the first
 
 
@@ -339,11 +340,16 @@ class Solver:
         if shift is not None:
             self.half_step = self._counted(shift)
 
-    def count(self, suspects: Sequence[Suspect]) -> None:
-        """What the first of the suspicions would change that tells how much."""
-        shift = next((suspect.shift for suspect in suspects if suspect.shift is not None), None)
-        if shift is not None and self.stands():
-            self.suspicion = self._counted(shift)
+    def count(self, told: Sequence[Explained]) -> None:
+        """What the likeliest of the faults that may be there would change, as far as it is likely: beside no fault and
+        all others, each of them as probable before.
+        """
+        best = next((fault for fault in told if fault.shift is not None), None)
+        if best is None or best.shift is None or not self.stands():
+            return
+        probability = 1 / (1 + len(told) * np.exp(-best.gain))
+        changes = self._counted(best.shift, probability)
+        self.suspicion = changes if probability > _LIKELY else None
 
     def stands(self) -> bool:
         """Whether there is a fit that has not failed."""
@@ -352,7 +358,7 @@ class Solver:
             return False
         return bool(fit.result == ESTIMATE_RESULTS.successful)
 
-    def _counted(self, shift: np.ndarray) -> dict[str, Any]:
+    def _counted(self, shift: np.ndarray, probability: float = 1.0) -> dict[str, Any]:
         """Values that a change of z leads to and how far off they are, in standard deviations. Which way it goes is
         known, but nobody has looked whether it goes so far: it is counted as one more error of every parameter.
         """
@@ -360,7 +366,7 @@ class Solver:
         assert fit is not None
         value, sd = natural(self.setup, fit)
         other, _ = values_and_sd(shared, fit.iterate.z + shift, fit.covariance)
-        fit.covariance = fit.covariance + np.outer(shift, shift)
+        fit.covariance = fit.covariance + probability * np.outer(shift, shift)
         return {
             path: {"value": float(b), "shift_in_sd": float((b - a) / c) if c > 0 else None}
             for path, a, b, c in zip(shared.paths, value, other, sd, strict=True)
