@@ -1,7 +1,7 @@
-"""Draw what reports say of one good and three bad runs: `python scripts/reports.py` writes `docs/figures/report_*.svg`.
+"""Draw what reports say of one good and three bad runs: `python scripts/reports.py [NAME ...]` fills `docs/figures/`.
 
 The runs are synthetic recordings of a pendulum from the coverage benchmark: as they should be, with the input's sign
-turned, with air drag that the scene does not know, and without a torque that would tell the scale of the masses. Minutes.
+turned, with the input 30 ms late, and without a torque that would tell the scale of the masses. Minutes.
 """
 
 import sys
@@ -23,19 +23,19 @@ INK, GREY, RULE, MEASURED, OPEN_LOOP = "#1a2330", "#5c6775", "#dfe5ec", "#0063a6
 GRADES = {"good": "#2e7d32", "fair": "#b26a00", "bad": "#b3261e"}
 WIDTH, LEFT, RIGHT, HEIGHT = 900, 64, 884, 120
 EVERY = 4  # n-th sample is drawn
-RUNS = {  # case of the benchmark, factor on its input
-    "good": ("hanging", 1.0),
-    "sign": ("hanging", -1.0),
-    "drag": ("drag", 1.0),
-    "scale": ("ring-down, no known torque", 1.0),
+RUNS = {  # case of the benchmark, factor on its input, samples by which that is recorded late
+    "good": ("hanging", 1.0, 0),
+    "sign": ("hanging", -1.0, 0),
+    "late": ("hanging", 1.0, 6),
+    "scale": ("ring-down, no known torque", 1.0, 0),
 }
 
 
 def report(name: str) -> str:
     """Identify one of `RUNS` and draw its verdict, its parameters and its simulation beside the readings."""
-    case, factor = RUNS[name]
+    case, factor, late = RUNS[name]
     torque, reading = coverage.drawn(case, 1)
-    estimate = coverage.identified(case, factor * torque[:, 0], reading[:, 0], 0)
+    estimate = coverage.identified(case, factor * np.roll(torque[:, 0], late), reading[:, 0], 0)
     content = estimate.to_json()
     told, y = content["trust"], 24.0
     sentence = f"{verdict(estimate.status)[1]}. {told['sentence']}{':' if told['reasons'] else '.'}"
@@ -52,13 +52,16 @@ def report(name: str) -> str:
         cells = (path, f"{found['value']:.4g} {found['unit']}", f"{low:.4g} to {high:.4g}", kind)
         parts += [_text(x, y, cell, 11.5) for x, cell in zip((16, 260, 400, 580), cells, strict=True)]
     (run,) = content["runs"]
-    columns = [estimate.states[f"{run}/{key}/angle"][:, 0] for key in ("measured", "open_loop")]
+    read, simulated = (estimate.states[f"{run}/{key}/angle"][:, 0] for key in ("measured", "open_loop"))
     band = estimate.states.get(f"{run}/open_loop_sd/angle")
-    band = np.zeros(len(columns[0])) if band is None else TAIL * band[:, 0]
-    parts += _chart(y + 30, "angle [rad]: read (blue), simulated from the start with its 90 % band", *columns, band)
-    parts += _chart(y + 185, "read − simulated [rad]", columns[0] - columns[1], None, band, 60)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 260:.0f}" font-family="system-ui, sans-serif">'
-    return "\n".join([head, f'<rect width="{WIDTH}" height="{y + 260:.0f}" fill="#ffffff"/>', *parts, "</svg>", ""])
+    band = np.zeros_like(read) if band is None else TAIL * band[:, 0]
+    parts += _chart(
+        y + 30, "angle [rad]: read (blue), simulated from the start with its 90 % band", read, simulated, band
+    )
+    parts += _chart(y + 185, "read − simulated [rad]", read - simulated, None, band, 60)
+    box = f'viewBox="0 0 {WIDTH} {y + 260:.0f}" font-family="system-ui, sans-serif"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>\n<rect width="100%" height="100%" fill="#ffffff"/>'
+    return "\n".join([head, *parts, "</svg>", ""])
 
 
 def _chart(
@@ -84,13 +87,15 @@ def _chart(
 
 
 def _text(x: float, y: float, text: str, size: float, colour: str = INK, weight: str = "normal") -> str:
-    return f'<text x="{x:g}" y="{y:.0f}" font-size="{size:g}" fill="{colour}" font-weight="{weight}">{escape(text)}</text>'
+    return (
+        f'<text x="{x:g}" y="{y:.0f}" font-size="{size:g}" fill="{colour}" font-weight="{weight}">{escape(text)}</text>'
+    )
 
 
 def main() -> None:
     """Write the pictures."""
     sx.enable_x64()
-    for name in RUNS:
+    for name in sys.argv[1:] or RUNS:
         (FIGURES / f"report_{name}.svg").write_text(report(name), encoding="utf-8")
         print(f"wrote docs/figures/report_{name}.svg", flush=True)
 
