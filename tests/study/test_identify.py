@@ -471,7 +471,7 @@ def log_density(path: Path, found: sx.Estimate):
 
 def test_joint_objective_moves_by_the_slope_of_its_density(tmp_path, whole):
     """From least squares, which the marginal estimate is next to here: covariance times slope."""
-    path = one_swing(tmp_path, objective="joint")
+    path = one_swing(tmp_path, objective="joint", check_half_step=False)  # which widens what the slope is seen by
     found = sx.identify(path)
     assert found.status == "converged"
     assert found.content["objective"] == "joint"
