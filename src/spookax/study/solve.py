@@ -37,7 +37,7 @@ from .signatures import Explained
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
 _KEEP_EVERY = 5.0  # between two writings of the iterate [s]
-_LIKELY = 0.5  # probability of a fault whose changes are told
+_LIKELY = 0.5  # probability of a fault whose changes count
 _PLACINGS = 3  # of late readings, after the first
 
 
@@ -341,15 +341,15 @@ class Solver:
             self.half_step = self._counted(shift)
 
     def count(self, told: Sequence[Explained]) -> None:
-        """What the likeliest of the faults that may be there would change, as far as it is likely: beside no fault and
-        all others, each of them as probable before.
+        """What the likeliest of the faults that may be there would change, if it is more likely than not: beside no
+        fault and all others, each of them as probable before.
         """
         best = next((fault for fault in told if fault.shift is not None), None)
         if best is None or best.shift is None or not self.stands():
             return
         probability = 1 / (1 + len(told) * np.exp(-best.gain))
-        changes = self._counted(best.shift, probability)
-        self.suspicion = changes if probability > _LIKELY else None
+        if probability > _LIKELY:
+            self.suspicion = self._counted(best.shift, probability)
 
     def stands(self) -> bool:
         """Whether there is a fit that has not failed."""
