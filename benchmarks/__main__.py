@@ -71,6 +71,7 @@ LONG = {
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
     "faulty_recordings": "recordings with a fault each: whether it is the first suspicion (minutes)",
     "contacts.cube": "a tossed cube: friction, restitution, height of the board; beside MuJoCo (minutes; SPOOKAX_DATA)",
+    "coverage": "how often 90 % intervals hold the truth, over synthetic records (an hour; also coverage.CASE)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
     "hysteresis.batch": "the same experiments by the batch method (minutes)",

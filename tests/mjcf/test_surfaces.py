@@ -1,5 +1,7 @@
 """Geoms that collide become surfaces that touch in the same pairs, and go back."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from mjcf.models import mujoco, write
@@ -26,9 +28,14 @@ LEGGED = """
 """
 
 
+def contacts_of(scene) -> Any:
+    assert scene.contacts is not None
+    return scene.contacts
+
+
 def touching(scene):
     """Friction of every pair of surfaces that touch."""
-    contacts, joints = scene.contacts, {name: joint.model_dump() for name, joint in scene.joints.items()}
+    contacts, joints = contacts_of(scene), {name: joint.model_dump() for name, joint in scene.joints.items()}
     level = {name: contacts.materials[s.material].friction for name, s in contacts.surfaces.items()}
     return {frozenset(p): max(level[n] for n in p) for p in pairs_of(contacts.model_dump(), joined_bodies(joints))}
 
@@ -55,8 +62,7 @@ def test_the_pairs_are_those_of_mujoco(tmp_path):
 def test_surfaces_stand_where_the_geoms_do(tmp_path):
     """In the bodies that carry them: what is welded to a body in that one's frame, a free body's in the world's."""
     scene = import_mjcf(write(tmp_path, LEGGED), allow_missing=True).scene
-    assert scene.contacts is not None
-    surfaces = scene.contacts.surfaces
+    surfaces = contacts_of(scene).surfaces
     assert {name: s.body for name, s in surfaces.items()} == {
         **dict.fromkeys(("floor", "step"), "world"),
         **dict.fromkeys(("trunk", "bumper"), "base"),
@@ -75,8 +81,8 @@ def test_they_go_back(tmp_path):
     assert not write_mjcf(scene, tmp_path / "again.xml")
     again = import_mjcf(tmp_path / "again.xml").scene
     assert touching(again) == pytest.approx(touching(scene))
-    for name, surface in scene.contacts.surfaces.items():
-        other = again.contacts.surfaces[name]
+    for name, surface in contacts_of(scene).surfaces.items():
+        other = contacts_of(again).surfaces[name]
         assert (other.type, other.body) == (surface.type, surface.body)
         np.testing.assert_allclose(other.at, surface.at, atol=1e-12)
         np.testing.assert_allclose(other.rotation, surface.rotation, atol=1e-12)
@@ -123,7 +129,7 @@ def test_friction_that_is_not_the_larger_of_two_is_listed(tmp_path):
 
 def test_restitution_is_not_written(tmp_path):
     scene = import_mjcf(write(tmp_path, LEGGED), allow_missing=True).scene
-    elastic = {name: m.model_copy(update={"restitution": 0.5}) for name, m in scene.contacts.materials.items()}
-    contacts = scene.contacts.model_copy(update={"materials": elastic})
+    elastic = {name: m.model_copy(update={"restitution": 0.5}) for name, m in contacts_of(scene).materials.items()}
+    contacts = contacts_of(scene).model_copy(update={"materials": elastic})
     with pytest.raises(MjcfError, match="`restitution`"):
         write_mjcf(scene.model_copy(update={"contacts": contacts}), tmp_path / "elastic.xml")

@@ -114,24 +114,33 @@ def test_every_chart_is_a_valid_plotly_figure(page):
 def test_every_parameter_is_in_the_table(page):
     header, *rows = page.tables[0]
     assert header[:6] == ["parameter", "unit", "start", "value", "sd", "sd / value"]
-    assert header[6:] == ["lower", "upper", "on bound", "change"]
+    assert header[6:] == ["90 % interval", "lower", "upper", "on bound", "change"]
     assert [row[0] for row in rows] == list(PATHS)
     assert rows[0][1:6] == ["kg m²", "0.002", "0.003125", "4.1e-05", "1.3 %"]
-    assert rows[0][6:] == ["1e-06", "1", "", "+56.2 %"]
-    assert rows[3][3:] == ["0", "4e-05", "–", "0", "1", "lower", "-100 %"]
-    assert rows[6][2:] == ["0", "0.0123", "0.0002", "1.6 %", "–", "–", "", "+0.0123"]
+    assert rows[0][6:] == ["–", "1e-06", "1", "", "+56.2 %"]
+    assert rows[3][3:] == ["0", "4e-05", "–", "–", "0", "1", "lower", "-100 %"]
+    assert rows[6][2:] == ["0", "0.0123", "0.0002", "1.6 %", "–", "–", "–", "", "+0.0123"]
 
 
 def test_a_parameter_at_a_bound_has_its_interval_in_place_of_a_standard_deviation(tmp_path):
     parameters = copy.deepcopy(changed()["parameters"])
     path = "joints.shoulder.friction.coulomb"
-    parameters[path] |= {"sd": 2e-5, "at_bound": "lower", "interval": [0.0, 4.5e-5]}
+    parameters[path] |= {"sd": 2e-5, "at_bound": "lower", "interval": [0.0, 4.5e-5], "interval_kind": "one-sided"}
     page = report(tmp_path, changed(parameters=parameters), {})
     row = next(row for row in page.tables[0] if row[0] == path)
     assert row[4:6] == ["–", "–"]
-    assert row[8] == "lower, up to 4.5e-05"
+    assert row[6] == "0 to 4.5e-05, one-sided"
+    assert row[9] == "lower, up to 4.5e-05"
     text = "It lies on its lower bound, 0 N m; the recordings allow up to 4.5e-05 (95 %)."
     assert text in re.sub(r"\s+", " ", page.text)
+
+
+def test_an_interval_from_a_profile_says_so_and_may_be_open(tmp_path):
+    parameters = copy.deepcopy(changed()["parameters"])
+    path = "joints.shoulder.friction.coulomb"
+    parameters[path] |= {"value": 3e-5, "at_bound": "", "interval": [1e-5, None], "interval_kind": "profile"}
+    page = report(tmp_path, changed(parameters=parameters), {})
+    assert next(row for row in page.tables[0] if row[0] == path)[6] == "1e-05 to ∞, profile"
 
 
 def test_the_status_is_told_in_words(page, tmp_path):

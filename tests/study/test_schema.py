@@ -175,7 +175,7 @@ def test_defaults_are_those_of_the_documented_format():
         "max_iterations": 60,
         "tolerance": 1e-6,
         "restarts": 6,
-        "check_half_step": False,
+        "check_half_step": True,
     }
 
 

@@ -48,7 +48,8 @@ def result_text(estimate: Estimate) -> str:
     for path, found in listed.items():
         bound = found.get("at_bound")
         numbers = f"{found['start']:12.5g} {found['value']:12.5g} " + (f"{'':9}" if bound else f"{found['sd']:9.2g}")
-        lines.append(f"{path:{width}} {numbers}  {found['unit']}{_tied(found)}" + (_one_sided(found) if bound else ""))
+        note = _one_sided(found) if bound else _profile(found)
+        lines.append(f"{path:{width}} {numbers}  {found['unit']}{_tied(found)}{note}")
     lines += _weights(estimate.parameters)
     lines += [f"caution: {group['message']}" for group in content["checks"]["gauge"]]
     for run, entry in content["runs"].items():
@@ -194,6 +195,14 @@ def _one_sided(parameter: Mapping[str, Any]) -> str:
     (low, high), side = parameter["interval"], parameter["at_bound"]
     allowed = f"up to {high:.5g}" if side == "lower" else f"down to {low:.5g}"
     return f"  at its {side} bound; the recordings allow {allowed} (95 %)"
+
+
+def _profile(parameter: Mapping[str, Any]) -> str:
+    """The interval where it is not that of the standard deviation."""
+    if parameter.get("interval_kind") != "profile":
+        return ""
+    low, high = parameter["interval"]
+    return f"  between {low:.4g} and {high:.4g} (90 %, by the cost)"
 
 
 def _weights(parameters: Iterable[str]) -> list[str]:

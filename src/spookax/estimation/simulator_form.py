@@ -90,6 +90,10 @@ class Estimator(AllRecordings):
         """Whether the noise's effect is held while parameters change."""
         return self.settings.marginal and self.settings.determinant and stage.model.can_steady
 
+    def ends_steady(self, stage: Stage) -> bool:
+        """Whether it is held to the end, too: where the noise levels tell nothing of the parameters."""
+        return self._steady(stage) and (self.settings.process or self.settings.silent)
+
     def begin(self, it: Iterate, stage: Stage) -> tuple[Iterate, float]:
         """The first stage alone, roughly: where it leads and what that costs."""
         it, linear, _ = self._minimise(stage, it, rough=True, steady=self._steady(stage))
@@ -137,7 +141,7 @@ class Estimator(AllRecordings):
     ) -> tuple[Iterate, Linear, Any]:
         """From a rough minimum to that with the log-determinant, levels and weights held."""
         if steady and result == ESTIMATE_RESULTS.successful:
-            if self.settings.process or self.settings.silent:
+            if self.ends_steady(stage):
                 return self._minimise(stage, it, rough=False, linear=linear, steady=True)
             linear = self.linear(stage, it)
         for _ in range(SLOPE_ROUNDS):  # to the end, with the slope of the log-determinant until that has settled

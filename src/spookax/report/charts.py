@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..estimation.outliers import KEPT
+from ..estimation.profile import TAIL
 from .numbers import finite, unit
 from .signals import Signal
 from .thin import thin
@@ -48,6 +49,8 @@ def signal_chart(signal: Signal, estimated: str = "estimated") -> Figure:
         data.append(_curve(signal.time, values, 1, name=name, legendgroup=name, **look))
         if sparse:
             look = {"mode": "markers", "marker": {"color": colour, "size": 4}}
+        if name == "open loop" and signal.open_loop_sd is not None:
+            data += _band(signal)
         residual = kept - values
         data.append(_curve(signal.time, residual, 2, name=name, legendgroup=name, showlegend=False, **look))
     return {"data": data, "layout": layout}
@@ -65,6 +68,30 @@ def methods_chart(title: str, unit_text: str, time: np.ndarray, measured: np.nda
     for (name, values), colour in zip(by.items(), cycle((ESTIMATED, OPEN_LOOP, *SHARES[2:])), strict=False):
         data.append(_curve(time, values, 1, name=name, mode="lines", line={"color": colour, "width": 1.4}))
     return {"data": data, "layout": layout}
+
+
+def _band(signal: Signal) -> list[dict[str, Any]]:
+    """Where 90 % of the posterior's simulations lie, as far as the signal reaches and half as far again."""
+    assert signal.open_loop is not None
+    assert signal.open_loop_sd is not None
+    low, high = float(np.nanmin(signal.measured)), float(np.nanmax(signal.measured))
+    room = (high - low) / 2
+    edges = (signal.open_loop + side * TAIL * signal.open_loop_sd for side in (-1, 1))
+    below, above = (np.clip(edge, low - room, high + room) for edge in edges)
+    look: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": "open loop"}
+    return [
+        _curve(signal.time, below, 1, name="5 %", showlegend=False, **look),
+        _curve(
+            signal.time,
+            above,
+            1,
+            name="95 %",
+            showlegend=False,
+            fill="tonexty",
+            fillcolor="rgba(200, 80, 10, 0.2)",
+            **look,
+        ),
+    ]
 
 
 def band_chart(

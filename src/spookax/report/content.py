@@ -41,6 +41,7 @@ class ParameterRow:
     value: str
     sd: str
     relative_sd: str
+    interval: str  # both ends, and how they were found if not from the standard deviation
     lower: str
     upper: str
     at_bound: str  # "lower" or "upper" with the end of the one-sided interval, or empty
@@ -140,12 +141,22 @@ def _parameter_row(path: str, parameter: Mapping[str, Any]) -> ParameterRow:
         value=measured(value, sd),
         sd=number(sd, 2),
         relative_sd=percent(sd / abs(value), 2) if value and sd is not None else number(None),
+        interval=_interval(parameter),
         lower=number(parameter.get("lower")),
         upper=number(parameter.get("upper")),
         at_bound=bound,
         change=change or number(None),
         tied=parameter.get("tied", ""),
     )
+
+
+def _interval(parameter: Mapping[str, Any]) -> str:
+    if not (ends := parameter.get("interval")):
+        return number(None)
+    # infinite ends are null in a file
+    low, high = (side * math.inf if end is None else end for side, end in zip((-1, 1), ends, strict=True))
+    kind = {"profile": ", profile", "one-sided": ", one-sided"}.get(parameter.get("interval_kind", ""), "")
+    return f"{number(low)} to {number(high)}{kind}"
 
 
 def _allowed(parameter: Mapping[str, Any], side: str) -> str:
@@ -188,7 +199,13 @@ def cautions(estimate: Mapping[str, Any]) -> Iterator[Caution]:
         if path in parameters and shift is not None and abs(shift) > LARGE_SHIFT:
             text = f"Half the time step moves it by {number(abs(shift), 2)} standard deviations, to "
             text += with_unit(number(half.get("value")), parameters[path].get("unit"))
-            yield Caution("Biased by the time step", f"{text}. Identify with a smaller step.", (path,))
+            text += ". Its interval allows for that; identify with a smaller step."
+            yield Caution("Biased by the time step", text, (path,))
+    for path, other in (checks.get("suspicion") or {}).items():
+        shift = finite(other.get("shift_in_sd"))
+        if path in parameters and shift is not None and abs(shift) > LARGE_SHIFT:
+            text = f"If the likeliest fault is there, it is {number(abs(shift), 2)} standard deviations off, which its "
+            yield Caution("Biased by what the model lacks", f"{text}interval allows for.", (path,))
     yield from _strong_correlations(estimate.get("correlation") or {})
     for path, parameter in parameters.items():
         value, sd = finite(parameter.get("value")), finite(parameter.get("sd"))

@@ -22,6 +22,7 @@ class Signal:
     open_loop: np.ndarray | None  # (n,)
     innovation: np.ndarray | None  # (n,) in units of the sensor's noise
     weight: np.ndarray | None = None  # (n,) where some readings may have been set aside as outliers
+    open_loop_sd: np.ndarray | None = None  # (n,) of the open loop, by what is not known of the parameters
 
     @property
     def label(self) -> str:
@@ -42,7 +43,7 @@ def signals(
         measured = _columns(states[key])
         others = [
             _columns(states[other]) if (other := f"{run}/{kind}/{sensor}") in states else None
-            for kind in (along, "open_loop", "innovation", "weight")
+            for kind in (along, "open_loop", "innovation", "weight", "open_loop_sd")
         ]
         size = measured.shape[1]
         for i, component in enumerate(AXES.get(size, tuple(map(str, range(size))))):

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..estimation.problem import Fit
 from ..models import Multibody
-from .output import as_read, predictions
+from .output import as_read
 from .setup import Setup
+from .simulate import predictions
 
 _LEFT_OUT = 1 / 3  # of one or two recordings, at the end of each
 _LEFT_OUT_OF_MANY = 1 / 2  # of every third of three and more; what comes before tells its state
@@ -113,6 +114,11 @@ def best(candidates: Sequence[Candidate]) -> int:
 def told(candidates: Sequence[Candidate]) -> bool:
     """Whether any of the fits predicts what was left out for a while."""
     return bool(np.min([c.score for c in candidates]) < _HOPELESS)
+
+
+def strayed(candidate: Candidate) -> bool:
+    """Whether its trajectories end where what was left out never was, as an unstable motion does."""
+    return not candidate.score[0] < _HOPELESS
 
 
 def enough(setup: Setup, candidates: Sequence[Candidate]) -> bool:

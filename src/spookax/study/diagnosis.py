@@ -60,17 +60,15 @@ _CURES = {
 }
 
 
-def diagnosis(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> dict[str, Any]:
+def diagnosis(setup: Setup, states: Mapping[str, np.ndarray], found: list[Suspect]) -> dict[str, Any]:
     """The `diagnosis` of `estimate.json`.
 
-    **Arguments:** the fit; the arrays of `states.npz` with innovations and estimated readings; a sign or unit with
-    which it would have gone well, if one was found.
+    **Arguments:** the arrays of `states.npz` with innovations; the `suspects`.
 
     **Returns:** `sentence`; `white`: whether no test speaks against it; `runs`: correlations of the innovations in
     every run, with p-values; `suspects`, the first suspicion first.
     """
     runs = {r.name: _correlations(r.time, r.inputs, dict(_innovations(r.name, states))) for r in setup.recordings}
-    found = suspects(setup, fit, states, wrong)
     white = all(s["p"] is None or s["p"] > LEVEL for run in runs.values() for s in run["sensors"].values())
     free = all(s["free_of_inputs"] for run in runs.values() for s in run["sensors"].values())
     return {
@@ -141,13 +139,15 @@ def _largest(lines: list[np.ndarray]) -> list[float]:
     return max(lines, key=lambda line: float(np.max(np.abs(line)))).tolist() if lines else []
 
 
-def suspects(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray], wrong: Misread | None = None) -> list[Suspect]:
-    """What may be wrong, the likeliest first: each kind once, where it shows most."""
+def suspects(setup: Setup, fit: Fit, told: list[Explained], wrong: Misread | None = None) -> list[Suspect]:
+    """What may be wrong, the likeliest first: each kind once, where it shows most.
+
+    **Arguments:** the fit; its `explanations`; a sign or unit with which it would have gone well, if one was found.
+    """
     found = [*_at_sight(setup, fit), *_from_parameters(setup, fit)]
     if wrong is not None:
         found.append(_misread(wrong))
-    if fit.parts is not None and np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost):
-        found += _from_innovations(explanations(setup, fit, states), setup, _params(setup, fit))
+    found += _from_innovations(told, setup, _params(setup, fit)) if told else ()
     best: dict[str, Suspect] = {}
     for suspect in sorted(found, key=lambda s: -s.gain):
         best.setdefault(suspect.kind, suspect)
@@ -219,7 +219,12 @@ def _times(ratio: float) -> str:
 
 
 def explanations(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> list[Explained]:
-    """What every fault explains of the innovations, the best first."""
+    """What every fault explains of the innovations, the best first; nothing where the fit has no innovations.
+
+    `states`: the arrays of `states.npz` with estimated readings.
+    """
+    if fit.parts is None or not (np.all(np.isfinite(fit.information)) and np.isfinite(fit.cost)):
+        return []
     assert isinstance(setup.model, Multibody)
     params, columns = _params(setup, fit), []
     for recording, grid in zip(setup.recordings, setup.grids, strict=True):
@@ -230,7 +235,7 @@ def explanations(setup: Setup, fit: Fit, states: Mapping[str, np.ndarray]) -> li
 
 
 def _from_innovations(found: list[Explained], setup: Setup, params: Params) -> Iterator[Suspect]:
-    for key, gain, share, size in found:
+    for key, gain, share, size, _ in found:
         if gain > _GAIN and share > _SHARE:
             kind, text = _words(key, size)
             if kind:

@@ -19,15 +19,15 @@ from .._typing import AnyArray
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
 from ..scene import Scene, read_scene
-from .bounds import at_bound
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
-from .diagnosis import diagnosis
+from .diagnosis import diagnosis, explanations, suspects
 from .estimate import Estimate, identified_scene
+from .intervals import intervals
 from .judge import ending
 from .model import Study
 from .outliers import outliers
-from .output import correlation, friction_curves, gauges, run_contents
+from .output import bands, correlation, friction_curves, gauges, run_contents
 from .posterior import posterior_content
 from .predict import validate
 from .read import read_study
@@ -93,6 +93,13 @@ def _estimate(solver: Solver) -> Estimate:
     assert fit is not None
     failed, tried = solver.failure, functools.partial(_restarts, solver)
     status, message = ending(setup, fit, interrupted=solver.interrupted, failure=failed, restarts=tried)
+    runs, states = run_contents(setup, fit, solver.stage)
+    told = explanations(setup, fit, states)
+    found = suspects(setup, fit, told, solver.misread)
+    solver.count(told)
+    solver.profile()
+    if solver.stands():
+        states |= bands(setup, fit, solver.stage)
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, on_device(setup.problem.z0))[0])
@@ -118,9 +125,8 @@ def _estimate(solver: Solver) -> Estimate:
             "start": float(start[i]),
             "tied": tie.expression.text,
         }
-    for path, one_sided in at_bound(shared, fit).items():
-        parameters[path] |= one_sided
-    runs, states = run_contents(setup, fit, solver.stage)
+    for path, interval in intervals(shared, fit, solver.profiles).items():
+        parameters[path] |= interval
     content = {
         "spookax": importlib.metadata.version("spookax"),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -149,11 +155,12 @@ def _estimate(solver: Solver) -> Estimate:
         "checks": {
             "gauge": gauges(shared, fit),
             "half_step": solver.half_step,
+            "suspicion": solver.suspicion,
             "coloured": _coloured(solver),
             "prediction": _left_out(solver),
         },
         "outliers": outliers(setup, fit, states),
-        "diagnosis": diagnosis(setup, fit, states, solver.misread),
+        "diagnosis": diagnosis(setup, states, found),
         "versions": versions(),
         "hashes": hashes_of(setup, study),
     }

@@ -113,7 +113,8 @@ class Estimator(Strict):
         default=6, description="Other starts that are drawn when the first one failed"
     )
     check_half_step: Switch = Field(
-        default=False, description="Whether to estimate again at half the time step and report the shift"
+        default=True,
+        description="Whether to find out what half the time step would change, and to count that as an error",
     )
 
 

@@ -12,42 +12,21 @@ from .._compiled import compiled, seldom_called
 from ..constraints import axes, boxes, frames
 from ..constraints.assemble import velocity
 from ..estimation import Stage, blocks, uncertainty
-from ..estimation.blocks import joined, split, split_path
+from ..estimation.blocks import joined, split
 from ..estimation.linearise import Path, after, before
 from ..estimation.problem import Fit
-from ..estimation.recording import Plan, follow
 from ..models import Multibody, ParameterMap
 from ..models.parameters import natural_values, values_and_sd
-from ..protocol import Noise, Samples
+from .bands import drawn, spread
 from .delays import is_delay
 from .outliers import kept, weights
 from .setup import Setup
+from .simulate import open_loop, predictions
 
 _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
+_LOOSE_SD = 0.2  # the same of several that go together, if each by itself
+_BY_ITSELF = 0.03  # would be known to this part of that
 _EPS = float(np.finfo(float).eps)
-
-
-@compiled
-def _predictions(model: Multibody, z: jax.Array, path: Path, s: jax.Array) -> jax.Array:
-    p = model.prepare(z)
-    return jax.vmap(lambda x, x1, s: jax.vmap(lambda s: model.observe(x, x1, p, s))(s))(
-        before(path.x), after(path.x), s
-    )
-
-
-def predictions(model: Multibody, z: np.ndarray, path: Path, samples: Samples) -> np.ndarray:
-    """Predicted readings (steps, slots, channels) along a trajectory."""
-
-    one = functools.partial(_predictions, model, z)
-    return np.asarray(joined(blocks.mapped(one, split_path(path), split(samples.s))))
-
-
-def open_loop(model: Multibody, z: np.ndarray, noise: Noise, x0: Any, samples: Samples) -> Path:
-    """Simulation from x_0 without noise and without feedback."""
-    steps, n, m = samples.u.shape[0], model.tangent_size, model.noise_size
-    x = jax.tree.map(lambda a: np.broadcast_to(a, (steps, *a.shape)), x0)
-    plan = Plan(x, np.zeros((steps, m)), [np.zeros((end - begin, m, n)) for begin, end in blocks.spans(steps)])
-    return follow(model, z, noise, plan, samples.u, np.zeros(len(model.system.boxes)))
 
 
 def as_read(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -126,6 +105,22 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
             "signals": signals,
         }
     return runs, states
+
+
+def bands(setup: Setup, fit: Fit, stage: int) -> dict[str, np.ndarray]:
+    """The arrays `open_loop_sd` of states.npz: how far simulations with parameters and starts from the posterior are
+    from that of the estimate, in the unit of the sensor.
+    """
+    model, found = setup.stages[stage].model, {}
+    assert isinstance(model, Multibody)
+    z, p = np.asarray(fit.iterate.z), setup.problem
+    others = drawn(z, fit.covariance, fit.reach, (p.lower, p.upper))
+    for i, part in enumerate(fit.parts or ()):
+        own, path = np.asarray(fit.iterate.own[i]), fit.iterate.paths[i]
+        sd = spread(model, fit.noise, part, path, own, p.own_weight, z, others, p.samples[i])
+        for sensor, at in setup.by_sensor(setup.grids[i].taken(sd)):
+            found[f"{setup.recordings[i].name}/open_loop_sd/{sensor}"] = at
+    return found
 
 
 def poses(name: str, time: np.ndarray, x: Any, com: np.ndarray) -> dict[str, np.ndarray]:
@@ -262,11 +257,18 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
 
 
 def _undetermined(information: np.ndarray, group: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of some coordinates of z those that take part in a direction that is not determined, and their part in it."""
-    value, vector = np.linalg.eigh(information[np.ix_(group, group)])
+    """Of some coordinates of z those that take part in a direction that is not determined, and their part in it.
+
+    That is one in which nearly nothing is known; or several coordinates that can go far together, though any of them
+    would be known well if the others were: what little is known of their sum comes from noise levels and second orders.
+    """
+    inside = information[np.ix_(group, group)]
+    value, vector = np.linalg.eigh(inside)
     for strength, direction in zip(value, vector.T, strict=True):
-        if strength <= 1 / _UNKNOWN_SD**2:
-            part = np.abs(direction) > 0.3 * np.max(np.abs(direction))
+        part = np.abs(direction) > 0.3 * np.max(np.abs(direction))
+        alone = np.min(np.diag(inside)[part] * direction[part] ** 2)  # of each by itself, for the same way
+        loose = np.sum(part) > 1 and strength <= min(1 / _LOOSE_SD**2, _BY_ITSELF**2 * alone)
+        if strength <= 1 / _UNKNOWN_SD**2 or loose:
             yield group[part], direction[part]
 
 

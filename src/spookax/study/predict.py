@@ -14,11 +14,13 @@ from ..models import Multibody
 from ..protocol import Noise
 from ..scene import Scene, read_scene
 from .ahead import Ahead, steps_ahead
+from .bands import drawn, spread
 from .estimate import Estimate
 from .model import RecordingSpec, Study
-from .output import as_read, open_loop, predictions
+from .output import as_read
 from .recording import Recording
 from .setup import Setup, set_up
+from .simulate import open_loop, predictions
 
 HEAD = 0.3
 """The first seconds of a recording, which tell the state that its prediction starts from."""
@@ -32,13 +34,15 @@ class Prediction:
 
     `clean`: the recording without gross outliers, where the study allows for some; errors are those of it.
     `head`: the seconds at its start that told the initial state and its own offsets; nothing later was looked at.
-    `simulated`: sensor -> a row of numbers for each stamp; `ahead`: the same some steps ahead, where asked for.
+    `simulated`: sensor -> a row of numbers for each stamp; `sd`: how far simulations from the estimate's posterior are
+    from it, where that is known; `ahead`: readings some steps ahead, where asked for.
     """
 
     recording: Recording
     clean: Recording
     head: float
     simulated: dict[str, np.ndarray]
+    sd: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     ahead: Ahead | None = None
 
     def content(self) -> dict[str, Any]:
@@ -70,6 +74,8 @@ class Prediction:
         for sensor, simulated in self.simulated.items():
             arrays[f"{name}/measured/{sensor}"] = self.recording.sensors[sensor]
             arrays[f"{name}/open_loop/{sensor}"] = simulated
+            if sensor in self.sd:
+                arrays[f"{name}/open_loop_sd/{sensor}"] = self.sd[sensor]
             if self.ahead is not None:
                 arrays[f"{name}/ahead/{sensor}"] = self.ahead.readings[sensor]
         return arrays
@@ -104,13 +110,15 @@ class Identified:
     sensors: Mapping[str, Sequence[float]]  # standard deviations of the channels of every sensor
     step: float  # [s]
     friction_speed: float  # [rad/s or m/s]
+    posterior: Mapping[str, Any] | None = None  # of z, as in `estimate.json`; nothing where a method tells none
 
     @classmethod
     def by(cls, estimate: Estimate) -> "Identified":
         """What an estimate found."""
         content, kept = estimate.content, estimate.checkpoint
         levels = content["noise"]["sensors"]
-        return cls(kept["z"], kept["process"], levels, content["step"], content["friction_speed"])
+        numbers = kept["z"], kept["process"], levels, content["step"], content["friction_speed"]
+        return cls(*numbers, content.get("posterior"))
 
 
 def predict_recording(
@@ -147,6 +155,7 @@ def predict_recording(
             "estimator": study.estimator.model_copy(update=settings),
         }
     )
+    known = estimate.posterior if z is None else None
     z = np.asarray(estimate.z if z is None else z)
     whole = set_up(alone, scene, [recording]).replaced(z)
     (samples,), (grid,) = whole.problem.samples, whole.grids
@@ -166,29 +175,32 @@ def predict_recording(
     held = dataclasses.replace(begun.problem, z0=z, prior=z, lower=z, upper=z)
     begun = dataclasses.replace(begun, problem=held, stages=stages)
     found = fit(held, stages, begun.start(), Settings(20, determinant=False))
-    z = np.concatenate([z, found.iterate.own[0]])
+    shared, own = z, np.asarray(found.iterate.own[0])
+    z = np.concatenate([shared, own])
     x0 = jax.tree.map(lambda a: np.asarray(a)[0], found.iterate.paths[0].x)
     model = whole.stages[-1].model
     assert isinstance(model, Multibody)
     path = open_loop(model, z, levels, x0, samples)
     readings = grid.taken(predictions(model, z, path, samples))
     simulated, clean = by_sensor(whole, recording, readings), whole.clean[0]
+    sd: dict[str, np.ndarray] = {}
+    if known and found.parts:
+        bounds = begun.model.shared.bounds()
+        others = drawn(shared, np.asarray(known["covariance"]), np.asarray(known["reach"]), bounds)
+        part, begin = found.parts[0], found.iterate.paths[0]
+        rms = spread(model, levels, part, begin, own, held.own_weight, shared, others, samples)
+        sd = {name: columns for name, columns in whole.by_sensor(grid.taken(rms)) if name in simulated}
     if steps is None:
-        return Prediction(recording, clean, head, simulated)
+        return Prediction(recording, clean, head, simulated, sd)
     found = grid.taken(steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps))
     begin = grid.t0 + max(head, steps * grid.h)
-    return Prediction(recording, clean, head, simulated, Ahead(begin, by_sensor(whole, recording, found)))
+    return Prediction(recording, clean, head, simulated, sd, Ahead(begin, by_sensor(whole, recording, found)))
 
 
 def by_sensor(setup: Setup, recording: Recording, readings: np.ndarray) -> dict[str, np.ndarray]:
     """Predicted readings (samples, channels) of the sensors that a recording has."""
-    found, column = {}, 0
-    for sensor in setup.sensors:
-        size = setup.system.sensors[setup.system.sensor_index(sensor)].size
-        if sensor in recording.sensors:
-            found[sensor] = as_read(recording.sensors[sensor], readings[:, column : column + size])
-        column += size
-    return found
+    measured = recording.sensors
+    return {name: as_read(measured[name], part) for name, part in setup.by_sensor(readings) if name in measured}
 
 
 def predict_open_loop(

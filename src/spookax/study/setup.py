@@ -1,7 +1,7 @@
 """From a study and its recordings to what the estimators take: model, samples, unknowns, stages, a first trajectory."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
@@ -59,6 +59,14 @@ class Setup:
     def channels(self) -> list[str]:
         """The sensor that each channel belongs to."""
         return [s for s in self.sensors for _ in range(self.system.sensors[self.system.sensor_index(s)].size)]
+
+    def by_sensor(self, readings: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Numbers of all channels (samples, channels), sensor by sensor."""
+        column = 0
+        for name in self.sensors:
+            size = self.system.sensors[self.system.sensor_index(name)].size
+            yield name, readings[:, column : column + size]
+            column += size
 
     def unit_of(self, path: str) -> str:
         """The SI unit of a parameter. The gain of a torque motor is per unit of the input that the recordings have."""
@@ -150,12 +158,13 @@ def set_up(
     least: int = 0,
     changing: frozenset[str] = frozenset(),
     bounded: bool = True,
+    slots: int = 1,
 ) -> Setup:
     """Everything that `identify` needs.
 
     `step` overrides the study's and the scene's step size [s]; every recording is given at least `least` steps.
     `changing`: paths of numbers that are not unknown, but are given other values later. `bounded`: whether the
-    estimator keeps bounds.
+    estimator keeps bounds. `slots`: readings of a step that there is room for at least.
     """
     settings = study.estimator
     h = step or settings.step or scene.step
@@ -181,7 +190,7 @@ def set_up(
     # the residual form compiles for whole recordings, and all alike; the simulator form for blocks
     multiple = most if settings.form == "residual" else min(most, blocks.BLOCK)
     grids = [g.extended(multiple) for g in grids]
-    slots = max(int(g.slot_of.max()) + 1 for g in grids)
+    slots = max(slots, *(int(g.slot_of.max()) + 1 for g in grids))
     motors = tuple(m.name for m in system.motors)
     full = [_with_all_sensors(r, sensors, system) for r in recordings]
     clean, roots = full, None

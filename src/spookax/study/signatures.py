@@ -44,12 +44,15 @@ class Key(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """`gain`: rise of the log-evidence [nats]; `share`: of the innovations' square that goes; `size`: of the fault."""
+    """`gain`: rise of the log-evidence [nats]; `share`: of the innovations' square that goes; `size`: of the fault;
+    `shift`: by which the shared parameters z would move beside it, where it is small enough to tell.
+    """
 
     key: Key
     gain: float
     share: float
     size: float
+    shift: Float[np.ndarray, " p"] | None
 
 
 class Column(NamedTuple):
@@ -180,11 +183,13 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
         usual = next(of_one[key].usual for of_one in columns if key in of_one)
         weight = a / readings if usual is None else usual**-2
         gain = b**2 / (2 * (a + weight)) - np.log(1 + a / weight) / 2
-        found.append(Explained(key, gain, b**2 / a / square, b / a))
+        shift = np.zeros(shared)
+        shift[inside] = -solved[: len(inside)] * b / (a + weight)  # no further than faults usually go
+        found.append(Explained(key, gain, b**2 / a / square, b / a, shift))
         if key.kind == "scale":
             for kind, size in [("sign", -2.0), *(("unit", factor - 1) for factor in _FACTORS)]:
                 gain = b * size - a * size**2 / 2
-                found.append(Explained(key._replace(kind=kind), gain, 2 * gain / square, size))
+                found.append(Explained(key._replace(kind=kind), gain, 2 * gain / square, size, None))
     off = {e.key.where: e for e in found if e.key.kind == "zero"}
     for i, e in enumerate(found):
         if e.key.kind == "drift" and e.gain > _DRIFTS and (zero := off.get(e.key.where)):

@@ -17,8 +17,8 @@ from .._results import ESTIMATE_RESULTS
 from .._threads import concurrently
 from ..estimation import Settings, Stage
 from ..estimation import problem as estimation
-from ..estimation.outliers import counts, price
 from ..estimation.problem import Fit, Iterate
+from ..estimation.profile import Ends, Profiles, weak
 from ..estimation.residual_form import ResidualEstimator
 from ..estimation.robust import spread_factors
 from ..estimation.simulator_form import Estimator
@@ -26,16 +26,19 @@ from ..estimation.uncertainty import preparations
 from ..models.parameters import values_and_sd
 from . import density
 from .checkpoint import keep_iterate, load_iterate
+from .half_step import half_step_shift
 from .judge import Attempt, failure
 from .misread import POOR, Misread, error_of, misread
 from .model import Study
-from .setup import Setup, set_up
+from .restarts import other_starts, surprise
+from .setup import Setup
+from .signatures import Explained
 
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
 _KEEP_EVERY = 5.0  # between two writings of the iterate [s]
+_LIKELY = 0.5  # probability of a fault whose changes count
 _PLACINGS = 3  # of late readings, after the first
-_SPREAD = np.log(3.0)  # of restarts, in z
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +76,13 @@ class Solver:
         self.failure = ""  # why the fit counts as failed
         self.drawn = self.followed = 0  # other starts, and those of them that went beyond their first stage
         self.half_step: dict[str, Any] | None = None
+        self.suspicion: dict[str, Any] | None = None
         self.candidates: list[density.Candidate] = []  # densities that were tried, at present or for the fit
         self.chosen = 0  # of them
         self.misread: Misread | None = None  # a sign or unit with which a failed fit would have gone well
         self.widened: np.ndarray | None = None  # factors on the standard deviations of a linearisation
+        self.variance = np.zeros(0)  # of the shared parameters, by that linearisation
+        self.profiles: dict[int, Ends] = {}  # of shared parameters, where the linearisation was in doubt
         how = study.estimator.process_noise.estimate
         self.by_prediction = how == "prediction" and study.estimator.form == "simulator"
         self.read, self.left_out = density.without_the_end(setup) if self.by_prediction else (setup, ())
@@ -96,7 +102,7 @@ class Solver:
             self._place()
             self._widen()
             self._doubt()
-            if self.study.estimator.check_half_step and self.fit and self.fit.result == ESTIMATE_RESULTS.successful:
+            if self.study.estimator.check_half_step and self.stands():
                 self._check_half_step()
         except KeyboardInterrupt:
             if self.stop.at_once:
@@ -172,6 +178,12 @@ class Solver:
         settings = dataclasses.replace(self._settings_of_all(), process=False, silent=True)
         return _roughly(settings) if rough else settings
 
+    def _last_settings(self) -> Settings:
+        """Of the last fit of all readings."""
+        if not self.by_prediction:
+            return self._settings()
+        return self._settings_of_chain() if self.candidates and self.chosen > 0 else self._settings_of_all()
+
     def _attempt(self, estimator: Estimator, setup: Setup, start: Iterate) -> Attempt:
         """From a start to the end, with the densities that may follow, and what is wrong with the result."""
         fit = self._solve(estimator, setup, start)
@@ -207,10 +219,15 @@ class Solver:
         """The result: all readings with the density that predicts best, where densities were tried."""
         self.fit, self.candidates, self.chosen, self.failure = found
         if found.candidates:
-            self.phase, best = "all readings", found.candidates[found.chosen].fit
-            settings = self._settings_of_all() if found.chosen == 0 else self._settings_of_chain()
+            chosen = found.candidates[found.chosen]
+            self.phase, best = "all readings", chosen.fit
             self.fit, self.setup = best, self.setup.replaced(best.iterate.z)
-            self.fit = self._warm(self.setup, best, 1.0, settings)
+            if density.strayed(chosen):
+                self.fit = begun = self._anew(self.setup, best)
+                found_lower = np.asarray(best.noise.process) / np.asarray(begun.noise.process)
+                self.fit = self._warm(self.setup, begun, found_lower, self._last_settings())
+            else:
+                self.fit = self._warm(self.setup, best, 1.0, self._last_settings())
 
     def _place(self) -> None:
         """Readings of sensors with a delay where that has come out, and the fit from there, until they stay."""
@@ -225,14 +242,13 @@ class Solver:
                 estimator.process, estimator.sensor = _levels(self.fit, placed.stages[-1])
                 self.fit = self._residual_form(estimator, placed, self.fit.iterate, placed.stages[-1:])
             else:
-                found_lower = self.by_prediction and self.candidates and self.chosen > 0
-                settings = self._settings_of_chain() if found_lower else self._settings_of_all()
-                self.fit = self._warm(placed, self.fit, 1.0, settings if self.by_prediction else self._settings())
+                self.fit = self._warm(placed, self.fit, 1.0, self._last_settings())
 
     def _widen(self) -> None:
         """Standard deviations as they are without innovations that are white (`estimation.robust`)."""
         assert self.fit is not None
         self.widened = spread_factors(self.setup.problem, self.fit)
+        self.variance = np.diag(self.fit.covariance).copy()
         self.fit.covariance = self.fit.covariance * np.outer(self.widened, self.widened)
 
     def _doubt(self) -> None:
@@ -243,7 +259,15 @@ class Solver:
             if not reached < POOR:
                 self.misread = misread(self.study, self.setup, self._settings(), reached, self._say)
 
-    def _warm(self, setup: Setup, fit: Fit, factor: float, settings: Settings) -> Fit:
+    def _anew(self, setup: Setup, fit: Fit) -> Fit:
+        """A fit of all readings from the parameters of another, whose trajectories lead elsewhere in the end: as the
+        first one, from trajectories along the readings and process noise that can follow them.
+        """
+        problem = dataclasses.replace(setup.problem, z0=np.asarray(fit.iterate.z))
+        start = dataclasses.replace(setup, problem=problem).start()
+        return Estimator(setup.problem, self._settings(), self._say).run(start, setup.stages)
+
+    def _warm(self, setup: Setup, fit: Fit, factor: float | np.ndarray, settings: Settings) -> Fit:
         """A fit in the last stage from the trajectories of another one, its process noise times a factor."""
         self.stop.check()
         stage = setup.stages[-1]
@@ -269,7 +293,7 @@ class Solver:
         count, p = self.study.estimator.restarts, self.read.problem
         if not (count and found.failure):
             return found
-        starts, self.drawn = _other_starts(self.read, count), count
+        starts, self.drawn = other_starts(self.read, count), count
         setups = [dataclasses.replace(self.read, problem=dataclasses.replace(p, z0=z0)) for z0 in starts]
         begun = concurrently([functools.partial(self._begin, k, setup) for k, setup in enumerate(setups)])
         limit = np.inf if cost is None or not np.isfinite(cost) else cost
@@ -278,7 +302,7 @@ class Solver:
                 break
             self.phase, self.stage, self.followed = f"restart {k + 1}", 0, self.followed + 1
             again = self._attempt(self._estimator(setups[k]), setups[k], begun[k][0])
-            if (bool(again.failure), _surprise(again, setups[k])) < (True, _surprise(found, self.read)):
+            if (bool(again.failure), surprise(again, setups[k])) < (True, surprise(found, self.read)):
                 found = again
         return found
 
@@ -309,22 +333,63 @@ class Solver:
         return residual.run(it, [Stage(last.model, estimator.noise(last))])
 
     def _check_half_step(self) -> None:
-        """Estimate again at half the step size from the optimum; the shift in standard deviations."""
+        """What half the step size would change."""
         assert self.fit is not None
-        self.phase, s = "half step", self.setup
-        half = set_up(self.study, s.scene, list(s.recordings), step=float(s.scene.step) / 2)
-        half = half.replaced(self.fit.iterate.z)
-        moved = dataclasses.replace(half.problem, z0=np.asarray(self.fit.iterate.z))
-        last = dataclasses.replace(half.stages[-1], noise=self.fit.noise)
-        half = dataclasses.replace(half, problem=moved, stages=(last,))
-        fitted = estimation.Settings(marginal=self.study.estimator.objective == "marginal", outliers=s.outliers)
-        fit = Estimator(half.problem, fitted, self._say).run(half.start(), half.stages)
-        value, sd = natural(self.setup, self.fit)
-        other, _ = natural(half, fit)
-        self.half_step = {
+        self.phase = "half step"
+        shift = half_step_shift(self.study, self.setup, self.fit, self._last_settings())
+        if shift is not None:
+            self.half_step = self._counted(shift)
+
+    def count(self, told: Sequence[Explained]) -> None:
+        """What the likeliest of the faults that may be there would change, if it is more likely than not: beside no
+        fault and all others, each of them as probable before.
+        """
+        best = next((fault for fault in told if fault.shift is not None), None)
+        if best is None or best.shift is None or not self.stands():
+            return
+        probability = 1 / (1 + len(told) * np.exp(-best.gain))
+        if probability > _LIKELY:
+            self.suspicion = self._counted(best.shift, probability)
+
+    def stands(self) -> bool:
+        """Whether there is a fit that has not failed."""
+        fit = self.fit
+        if fit is None or self.failure or self.interrupted:
+            return False
+        return bool(fit.result == ESTIMATE_RESULTS.successful)
+
+    def _counted(self, shift: np.ndarray, probability: float = 1.0) -> dict[str, Any]:
+        """Values that a change of z leads to and how far off they are, in standard deviations. Which way it goes is
+        known, but nobody has looked whether it goes so far: it is counted as one more error of every parameter.
+        """
+        fit, shared = self.fit, self.setup.model.shared
+        assert fit is not None
+        value, sd = natural(self.setup, fit)
+        other, _ = values_and_sd(shared, fit.iterate.z + shift, fit.covariance)
+        fit.covariance = fit.covariance + probability * np.outer(shift, shift)
+        return {
             path: {"value": float(b), "shift_in_sd": float((b - a) / c) if c > 0 else None}
-            for path, a, b, c in zip(s.model.shared.paths, value, other, sd, strict=True)
+            for path, a, b, c in zip(shared.paths, value, other, sd, strict=True)
         }
+
+    def profile(self) -> None:
+        """Ends of the intervals of what is known badly, by fits with it held; Ctrl-C leaves those that are found."""
+        if not self.stands() or self.study.estimator.form == "residual":
+            return
+        fit, settings = self.fit, self._last_settings()
+        assert fit is not None
+        self.phase, doubtful = "intervals", weak(self.setup.problem, fit)
+        if not doubtful:
+            return
+        about = Profiles(self.setup.problem, self.setup.stages[-1], fit, settings, self.variance)
+        try:
+            for i in doubtful:
+                self.stop.check()
+                self.profiles[i] = about.ends(i)
+        except KeyboardInterrupt:
+            if self.stop.at_once:
+                raise
+            self.interrupted = True
 
     @property
     def iterations(self) -> int:
@@ -373,31 +438,9 @@ def _roughly(settings: Settings) -> Settings:
     return dataclasses.replace(settings, tolerance=max(settings.tolerance, _ROUGHLY))
 
 
-def _other_starts(setup: Setup, count: int) -> list[np.ndarray]:
-    """z of starts with each parameter times or divided by up to three; those that start at zero within their scale."""
-    p = setup.problem
-    free = setup.model.shared.free
-    linear = np.array([f.transform in ("identity", "moments") for f in free for _ in range(f.size)], dtype=bool)
-    draws = np.random.default_rng(0).uniform(-_SPREAD, _SPREAD, (count, p.z0.size))
-    there = np.where(linear & (p.z0 != 0), p.z0 * np.exp(draws), p.z0 + draws)
-    return [np.clip(z, p.lower, p.upper) for z in there]
-
-
 def _usable(fit: Fit) -> bool:
     """Whether other densities may go on from a fit."""
     return not (fit.result == ESTIMATE_RESULTS.nonfinite or fit.result == ESTIMATE_RESULTS.stuck_at_start)
-
-
-def _surprise(found: Attempt, setup: Setup) -> float:
-    """What attempts are compared by: how they predict, where that was tried; else -log evidence, up to constants."""
-    if found.candidates:
-        return float(np.exp(np.mean(np.log(found.candidates[found.chosen].score))))
-    fit = found.fit
-    pairs = list(zip(setup.problem.samples, fit.root_weights, strict=True))
-    seen = sum(counts(np.asarray(samples.seen), root) for samples, root in pairs)
-    value = fit.cost + fit.log_det / 2 + float(seen @ np.log(np.asarray(fit.noise.sensor)))
-    value += price(setup.outliers, fit.root_weights)
-    return value if np.isfinite(value) else np.inf
 
 
 def natural(setup: Setup, fit: Fit) -> tuple[np.ndarray, np.ndarray]:

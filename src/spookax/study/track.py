@@ -11,8 +11,9 @@ from ..estimation import Innovation, faults, innovation_tests
 from ..estimation.linearise import Path, untold
 from ..models import Multibody, ParameterMap
 from .modes import changes
-from .output import as_read, axis_readings, axis_sd, poses, predictions
+from .output import as_read, axis_readings, axis_sd, poses
 from .setup import Setup
+from .simulate import predictions
 
 States = dict[str, np.ndarray]
 
