@@ -247,19 +247,21 @@ def pairs(step: float = 0.005, gravity=(0, 0, 0)) -> tuple[System, Params]:
 def placed_pairs(system: System, params: Params, joints: dict, bodies: dict) -> State:
     """`pairs` from positions, or positions and rates, of axes; what is not given is zero. One program for all."""
     given = {}
-    for name, joint in AXES.items():
-        value = joints.get(name, 0.0)
-        position, rate = (value["position"], value["rate"]) if isinstance(value, dict) else (value, 0.0)
-        # what rolls turns as it must
-        given[name] = (
-            np.float64(position)
-            if "rolling" in joint
-            else jax.tree.map(np.float64, {"position": position, "rate": rate})
-        )
+    for name in ("ball", *(name for name, joint in AXES.items() if joint != "ball")):
+        zero = np.zeros(3 if name == "ball" else ())
+        value = joints.get(name, zero)
+        value = value if isinstance(value, dict) else {"position": value, "rate": zero}
+        value = {key: np.asarray(x, dtype=float) for key, x in value.items()}
+        given[name] = value["position"] if name.startswith("rolling") else value  # what rolls turns as it must
     del given["screw.slide"]  # it follows the turn
     keys = ("position", "rotation", "velocity", "angular_velocity")
-    first = {f"{kind}_a": bodies[f"{kind}_a"] for kind in JOINT_TYPES}
-    return place(system, params, given, {n: {k: b.get(k, np.zeros(3)) for k in keys} for n, b in first.items()})
+    first = {f"{kind}_a": bodies.get(f"{kind}_a", {}) for kind in JOINT_TYPES}
+    return place(
+        system,
+        params,
+        given,
+        {n: {k: np.asarray(b.get(k, np.zeros(3)), dtype=float) for k in keys} for n, b in first.items()},
+    )
 
 
 def tops(step: float, *, racket=(1e-2, 2e-2, 3e-2), top=(8e-4, 8e-4, 1e-3)) -> tuple[System, Params]:

@@ -65,6 +65,7 @@ def assembled(rng) -> State:
     """Random joint coordinates and poses of the free bodies."""
     joints = {axis.name: rng.uniform(-1, 1) * (1 if axis.kind == "cardan" else 2) for axis in SYSTEM.axes}
     joints["line"] = abs(joints["line"]) + 0.5
+    joints["ball"] = [joints.pop(f"ball.{name}") for name in ("rx", "ry", "rz")]
     bodies = {f"{kind}_a": {"position": rng.normal(size=3), "rotation": rng.normal(size=3)} for kind in JOINT_TYPES}
     return placed_pairs(SYSTEM, PARAMS, joints, bodies)
 

@@ -43,9 +43,8 @@ def initial(system, params, rng):
         "hinge": {"position": 0.5, "rate": 4.0},
         "prismatic": {"position": 0.1, "rate": 2.0},
         "line": 0.8,
+        "ball": {"position": (0.3, 0.2, -0.4), "rate": (2.0, -3.0, 1.0)},
     }
-    for name, position, rate in zip(("rx", "ry", "rz"), (0.3, 0.2, -0.4), (2.0, -3.0, 1.0), strict=True):
-        joints[f"ball.{name}"] = {"position": position, "rate": rate}
     return placed_pairs(system, params, joints, bodies)
 
 
