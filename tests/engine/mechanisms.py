@@ -244,6 +244,26 @@ def pairs(step: float = 0.005, gravity=(0, 0, 0)) -> tuple[System, Params]:
     return mechanism(step, gravity, bodies=bodies, joints=joints)
 
 
+def placed_pairs(system: System, params: Params, joints: dict, bodies: dict) -> State:
+    """`pairs` from positions, or positions and rates, of axes; what is not given is zero. One program for all."""
+    given = {}
+    for name in ("ball", *(name for name, joint in AXES.items() if joint != "ball")):
+        zero = np.zeros(3 if name == "ball" else ())
+        value = joints.get(name, zero)
+        value = value if isinstance(value, dict) else {"position": value, "rate": zero}
+        value = {key: np.asarray(x, dtype=float) for key, x in value.items()}
+        given[name] = value["position"] if name.startswith("rolling") else value  # what rolls turns as it must
+    del given["screw.slide"]  # it follows the turn
+    keys = ("position", "rotation", "velocity", "angular_velocity")
+    first = {f"{kind}_a": bodies.get(f"{kind}_a", {}) for kind in JOINT_TYPES}
+    return place(
+        system,
+        params,
+        given,
+        {n: {k: np.asarray(b.get(k, np.zeros(3)), dtype=float) for k in keys} for n, b in first.items()},
+    )
+
+
 def tops(step: float, *, racket=(1e-2, 2e-2, 3e-2), top=(8e-4, 8e-4, 1e-3)) -> tuple[System, Params]:
     """A free body `racket`, and a heavy top 0.1 m above a ball joint; both fast."""
     return mechanism(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine.mechanisms import AXES, JOINT_TYPES, compiled, pairs, place
+from engine.mechanisms import AXES, JOINT_TYPES, compiled, pairs, placed_pairs
 
 from spookax.constraints import axes, frames, prepare
 from spookax.constraints.assemble import joint_rows
@@ -64,10 +64,10 @@ def differences():
 def assembled(rng) -> State:
     """Random joint coordinates and poses of the free bodies."""
     joints = {axis.name: rng.uniform(-1, 1) * (1 if axis.kind == "cardan" else 2) for axis in SYSTEM.axes}
-    del joints["screw.slide"]
     joints["line"] = abs(joints["line"]) + 0.5
+    joints["ball"] = [joints.pop(f"ball.{name}") for name in ("rx", "ry", "rz")]
     bodies = {f"{kind}_a": {"position": rng.normal(size=3), "rotation": rng.normal(size=3)} for kind in JOINT_TYPES}
-    return place(SYSTEM, PARAMS, joints, bodies)
+    return placed_pairs(SYSTEM, PARAMS, joints, bodies)
 
 
 @pytest.mark.parametrize("kind", JOINT_TYPES)

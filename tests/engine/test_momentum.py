@@ -16,6 +16,7 @@ from engine.mechanisms import (
     inertia_matrices,
     pairs,
     place,
+    placed_pairs,
     quaternion_matrix,
     rotation_quaternion,
     simulate,
@@ -44,7 +45,7 @@ def initial(system, params, rng):
         "line": 0.8,
         "ball": {"position": (0.3, 0.2, -0.4), "rate": (2.0, -3.0, 1.0)},
     }
-    return place(system, params, joints, bodies)
+    return placed_pairs(system, params, joints, bodies)
 
 
 @pytest.fixture(scope="module")

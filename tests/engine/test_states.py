@@ -12,6 +12,7 @@ from engine.mechanisms import (
     pairs,
     pendulum,
     place,
+    placed_pairs,
     quaternion_matrix,
     rotation_quaternion,
     simulate,
@@ -109,7 +110,7 @@ def assembled():
         "prismatic": {"position": -0.4, "rate": 0.5},
         "ball": {"position": (0.3, 0.2, -0.4), "rate": (2.0, -3.0, 1.0)},
     }
-    return system, params, place(system, params, joints, bodies)
+    return system, params, placed_pairs(system, params, joints, bodies)
 
 
 def test_given_coordinates_are_those_of_the_state(assembled):

@@ -57,6 +57,7 @@ def test_the_checker_of_gymnasium_has_nothing_to_say(env, monkeypatch):
         GymEnv(env).step(np.zeros(1))
 
 
+@pytest.mark.slow
 def test_many_environments_move_as_single_ones_and_begin_again(env):
     from spookax.envs.gym import GymVectorEnv
 

@@ -105,6 +105,7 @@ def test_what_nothing_is_known_of_is_held_with_a_warning():
     assert np.std(drawn.viscous) > 0
 
 
+@pytest.mark.slow
 def test_an_environment_of_an_estimate_has_its_mechanisms_and_its_noise():
     env = environment(randomise=estimate())
     states, seen = env.reset_many(jax.random.split(jax.random.key(1), 400))

@@ -144,6 +144,19 @@ def test_single_precision_over_thousands_of_steps(forced, rng):
     close(spreads[np.float32], spreads[np.float64], rtol=1e-3, atol=0)
 
 
+def _told(logs, model, samples, sd, sd0):
+    """What a filter and its smoother find, as three numbers of each, at levels changed by these logarithms."""
+    f = filter_of(model, sd * jnp.exp(logs[0]), jnp.exp(logs[1]))
+    found = f.run(f.init(jnp.zeros(N), sd0 * jnp.exp(logs[2])), samples, trail=True)
+    back = f.smooth(found)
+    filtered = found.log_likelihood + jnp.sum(found.x**2) + jnp.sum(found.last.factor**2)
+    return jnp.stack([filtered, jnp.sum(back.x**2), jnp.sum(back.sd)])
+
+
+# every case calls these: numbers are arguments, lest each of them is compiled again
+_value, _forward, _reverse = (jax.jit(of) for of in (_told, jax.jacfwd(_told), jax.jacrev(_told)))
+
+
 @pytest.mark.parametrize("exact", [False, True], ids=["regular", "one state known exactly"])
 def test_likelihood_and_beliefs_have_the_slopes_of_their_differences(exact, rng):
     """In the levels of the noise and of what is known at the start, in both modes, whatever way a triangle is found;
@@ -152,18 +165,10 @@ def test_likelihood_and_beliefs_have_the_slopes_of_their_differences(exact, rng)
     sd0 = np.linspace(0.5, 2.0, N) * np.where(exact, np.arange(N) != 4, 1)
     samples = recording(rng, model, sd, sd0 * rng.normal(size=N), 12)
 
-    @jax.jit
-    def value(logs):
-        f = filter_of(model, sd * jnp.exp(logs[0]), jnp.exp(logs[1]))
-        found = f.run(f.init(jnp.zeros(N), sd0 * jnp.exp(logs[2])), samples, trail=True)
-        back = f.smooth(found)
-        filtered = found.log_likelihood + jnp.sum(found.x**2) + jnp.sum(found.last.factor**2)
-        return jnp.stack([filtered, jnp.sum(back.x**2), jnp.sum(back.sd)])
-
-    at, eps = jnp.array([0.1, -0.2, 0.05]), 1e-5
-    central = np.transpose([(value(at + eps * d) - value(at - eps * d)) / (2 * eps) for d in np.eye(3)])
-    close(jax.jit(jax.jacfwd(value))(at), central, rtol=1e-6)
-    close(jax.jit(jax.jacrev(value))(at), central, rtol=1e-6)
+    at, eps, case = np.array([0.1, -0.2, 0.05]), 1e-5, (model, samples, sd, sd0)
+    central = [(_value(at + eps * d, *case) - _value(at - eps * d, *case)) / (2 * eps) for d in np.eye(3)]
+    close(_forward(at, *case), np.transpose(central), rtol=1e-6)
+    close(_reverse(at, *case), np.transpose(central), rtol=1e-6)
 
 
 def _gap(rng):

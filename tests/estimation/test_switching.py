@@ -119,17 +119,17 @@ def test_the_bank_is_the_textbooks(rng):
 
 
 def test_samples_one_by_one_and_recordings_at_once(rng):
-    samples, _, _ = switching_data(rng, 20)
+    samples, _, _ = switching_data(rng)
     imm = IMM(filters(), TRANSITION)
     start = imm.init(jnp.zeros(2), jnp.ones(2), probability=jnp.array([0.3, 0.7]))
     close(start.probability, [0.3, 0.7])
     found, modes = imm.run(start, samples), start
-    for k in range(20):
-        y = jnp.where(samples.seen[k] > 0, samples.y[k], jnp.nan)
-        modes, told = imm.update(modes, samples.u[k], y)
-        close(told.x, found.told.x[k])
-        close(told.log_probability, found.told.log_probability[k])
-        modes = imm.predict(modes, samples.u[k])
+    host, wanted = jax.tree.map(np.asarray, (samples, found.told))
+    for k in range(STEPS):
+        modes, told = imm.update(modes, host.u[k], np.where(host.seen[k] > 0, host.y[k], np.nan))
+        close(told.x, wanted.x[k])
+        close(told.log_probability, wanted.log_probability[k])
+        modes = imm.predict(modes, host.u[k])
     jax.tree.map(close, modes, found.last)
     two = jax.tree.map(lambda a: jnp.stack([a, a]), (start, samples))
     many = imm.run(*two, many=True)
@@ -257,7 +257,7 @@ def test_a_bank_of_equal_pair_models_is_one_filter(rng):
 
 
 def test_filters_of_several_forms_run_one_by_one(rng):
-    samples, _, _ = switching_data(rng, 30)
+    samples, _, _ = switching_data(rng)
     same, mixed = IMM(filters(), TRANSITION), IMM(filters(Extended(), Extended(2)), TRANSITION)
     assert isinstance(mixed.bank, tuple)  # on a linear model a second iteration changes nothing
     found = [imm.run(imm.init(jnp.zeros(2), jnp.ones(2)), samples) for imm in (same, mixed)]

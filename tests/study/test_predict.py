@@ -37,14 +37,14 @@ def pushed(seconds: float = 2.0, mass: float = 2.0) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A study with recordings `train` and, held back, `test` and windows of `late`."""
-    late = {"file": "late.csv", "windows": [[0, 1], [1, 2]]}
+    """A study with recordings `train` and, held back, `test` and windows of `late`, all filled up to as many steps."""
+    late = {"file": "late.csv", "windows": [[0, 2], [2, 4]]}
     content: dict[str, Any] = {"spookax": 1, "scene": "slider.yaml", "defaults": ENTRY}
     content |= {"recordings": [{"file": "train.csv"}], "validate": [{"file": "test.csv"}, late]}
     content |= {"parameters": {MASS: {"start": 1.0}}, "estimator": {"process_noise": {"estimate": False}}}
     (tmp_path / "slider.yaml").write_text(SLIDER)
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
-    for name, seconds in (("train", 2.0), ("test", 1.95), ("late", 2.0)):
+    for name, seconds in (("train", 2.0), ("test", 1.95), ("late", 4.0)):
         (tmp_path / f"{name}.csv").write_text(pushed(seconds))
     return tmp_path
 
@@ -107,7 +107,7 @@ def test_a_held_back_recording_is_checked_like_the_others(folder: Path):
     (folder / "test.csv").write_text(pushed().replace("u [V]", "u [A]"))
     assert "the input 'drive' is in A" in refused("check", file)
     (folder / "test.csv").write_text(pushed())
-    assert "to validate, late_2: 1 s" in run("check", file).stdout
+    assert "to validate, late_2: 2 s" in run("check", file).stdout
 
 
 def test_recordings_are_chosen_by_name(folder: Path):

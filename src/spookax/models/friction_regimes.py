@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import seldom_called
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math.linear_sde import discretised
 from ..math.sqrt_gaussian import lower
@@ -114,6 +115,16 @@ def models(mechanism: LinearMechanism, contacts: Sequence[Contact], h: Scalar | 
     """
     if mechanism.forces != len(contacts):
         raise ValueError(f"the mechanism has {mechanism.forces} contacts, but {len(contacts)} are described")
+    step = h if isinstance(h, jax.Array) else np.asarray(h, dtype=float)
+    A, B, S, C = _stepped(mechanism, tuple(contacts), step)
+    return [LinearGaussian(A[i], B[i], S[i], C) for i in range(len(A))]
+
+
+@seldom_called
+def _stepped(
+    mechanism: LinearMechanism, contacts: tuple[Contact, ...], h: Scalar
+) -> tuple[Float[Array, "regimes n n"], Float[Array, "regimes n inputs"], Float[Array, "regimes n m"], Array]:
+    """A, B and S of every combination, and C of all."""
     every = [_parts(mechanism, contacts, modes) for modes in combinations(len(contacts))]
     p = jax.tree.map(lambda *a: jnp.stack(a), *every)
     step = jax.vmap(lambda F, B, G: discretised(F, B, G, h))(p.F, p.B, p.G)
@@ -122,8 +133,7 @@ def models(mechanism: LinearMechanism, contacts: Sequence[Contact], h: Scalar | 
     def model(p: _Parts, A: Array, b: Array, S: Array) -> tuple[Array, Array, Array]:
         return p.K @ A @ p.J, p.K @ b + p.N, lower(p.K @ A @ p.R, p.K @ S, p.T)
 
-    A, B, S = jax.vmap(model)(p, step.A, step.b, step.S)
-    return [LinearGaussian(A[i], B[i], S[i], C) for i in range(len(every))]
+    return *jax.vmap(model)(p, step.A, step.b, step.S), C
 
 
 def outputs(contacts: Sequence[Contact]) -> Float[Array, "forces states"]:

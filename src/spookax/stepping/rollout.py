@@ -100,7 +100,8 @@ def rollout(
     **Raises:** `ValueError` for controls or wrenches of another shape, for delays longer than the system was built for.
     """
     check_delays(system, params)
-    controls = jnp.asarray(controls)
+    # of an array of the host `jax.numpy.asarray` compiles a program
+    controls = jax.device_put(controls) if isinstance(controls, np.ndarray) else jnp.asarray(controls)
     motors = [motor.name for motor in system.motors]
     if controls.ndim != 2 or controls.shape[1] != len(motors) or not controls.shape[0]:
         names = f" ({', '.join(motors)})" if motors else ""
@@ -240,7 +241,7 @@ def _cut(found: Trajectory, count: int) -> Trajectory:
     """The steps that count."""
 
     def first(a: Array, size: int) -> Array:
-        return jnp.asarray(np.asarray(a)[:size]) if jax.default_backend() == "cpu" else a[:size]
+        return jax.device_put(np.asarray(a)[:size]) if jax.default_backend() == "cpu" else a[:size]
 
     states = ("time", "r", "e", "v", "w", "position", "rate")
     steps = ("joint_forces", "friction", "stop_forces", "drive_forces", "element_forces", "row_forces")

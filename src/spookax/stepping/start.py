@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compiled import seldom_called
 from .._typing import Array, Float
 from ..constraints import Prepared, Rows, axes, boxes, frames, prepare
 from ..constraints.assemble import Violations, axis_motion, velocity, violations
@@ -53,7 +54,26 @@ def state_from_joints(
     the coordinates and in `params`: trees by forward kinematics, loops by the implicit rule at the solution. A loop
     that cannot be closed shows in `assembly_error`.
     """
-    given, paced, position, rate = _read(system, joints or {}, bodies or {})
+    return _assembled(system, params, _as_arrays(joints or {}), _as_arrays(bodies or {}), prepared)
+
+
+def _as_arrays(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers as arrays: they are no part of the program."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return _as_arrays(value)
+        traced = any(isinstance(x, jax.Array) for x in jax.tree.leaves(value))
+        return jnp.asarray(value) if traced else np.asarray(value, dtype=float)
+
+    return {name: one(value) for name, value in given.items()}
+
+
+@seldom_called
+def _assembled(
+    system: System, params: Params, joints: Mapping[str, Any], bodies: Mapping[str, Any], prepared: Prepared | None
+) -> State:
+    given, paced, position, rate = _read(system, joints, bodies)
     prepared = prepare(system, params) if prepared is None else prepared
 
     def along_tree(position: Coordinates) -> tuple[Array, Array]:
