@@ -84,6 +84,7 @@ def balance(count: int, rng: np.random.Generator) -> Control:
     return control
 
 
-def released(*_: object) -> float:
+def released(k: int, now: Vector, before: Vector) -> Vector:
     """No torque."""
-    return 0.0
+    del k, before
+    return np.zeros_like(now)

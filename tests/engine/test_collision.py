@@ -40,7 +40,7 @@ def nearest(shape, q):
 
 def distances(kind, r, R, iterations=3000):
     """Of two convex sets, by projections in turn (Cheney and Goldstein (1959)): they end at the nearest points."""
-    p = r[:, 0]
+    p = before = r[:, 0]
     for _ in range(iterations):
         for side, shape in ((1, kind[1]), (0, kind[0])):
             local = np.einsum("nji,nj->ni", R[:, side], p - r[:, side])
