@@ -68,3 +68,15 @@ def test_quoted_output_is_compared():
 
 def test_folders_that_pages_name_are_there():
     assert all((ROOT / name).is_dir() for name in LINKED)
+
+
+def test_the_ways_through_the_house_are_there():
+    """Files that CONTRIBUTING.md names for its questions exist, with the functions in brackets behind them."""
+    text, source = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), ROOT / "src" / "spookax"
+    ways = [line for line in text.splitlines() if line.startswith("| ") and line.count(".py`")]
+    assert len(ways) == 5
+    for way in ways:
+        found = re.findall(r"`([\w/]+\.py)`(?: \(`(\w+)`)?", way)
+        assert 1 <= len(found) <= 3, way
+        for file, name in found:
+            assert name in (source / file).read_text(encoding="utf-8"), f"{file}: {name}"

@@ -188,7 +188,8 @@ def differences():
     return np.stack(slopes, axis=-1)
 
 
-@pytest.mark.parametrize("name", ["lemke", pytest.param("pivoting", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOLVERS)
 def test_derivatives_are_those_of_differences(name, differences):
     found, pattern = jax.tree.map(np.asarray, compiled(jax.jacfwd(functools.partial(final, name), has_aux=True))(Z))
     scale = np.abs(differences).max(axis=0) + 1e-9
