@@ -106,10 +106,10 @@ class _Tracker:
         self,
         study: Study | str | Path,
         smooth: bool,
-        estimate: str | Path | None,
-        report: Callable[[str], None] | None,
-        recordings: list[Recording] | None,
-        scene: Scene | None,
+        estimate: str | Path | None = None,
+        report: Callable[[str], None] | None = None,
+        recordings: list[Recording] | None = None,
+        scene: Scene | None = None,
     ):
         if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
             raise RuntimeError("filtering needs float64: call spookax.enable_x64() first")
