@@ -38,6 +38,7 @@ def test_shipped_models(tmp_path, monkeypatch):
     files = shipped()
     assert any(Path(mujoco.__file__).parent in file.parents for file in files)
     count = {"read": 0, "refused": 0, "of them read when allowed": 0, "not compiled by MuJoCo": 0, "without motion": 0}
+    count["with contacts"] = 0
     for file in files:
         scene, problems = attempt(file, allow_missing=False)
         assert (scene is None) == bool(problems), file
@@ -49,5 +50,6 @@ def test_shipped_models(tmp_path, monkeypatch):
             count["of them read when allowed"] += scene is not None
             count["not compiled by MuJoCo"] += problems[0].message.startswith("MuJoCo cannot compile")
             count["without motion"] += problems[0].message == "nothing in it moves"
+        count["with contacts"] += scene is not None and scene.contacts is not None
     assert count["read"] + count["refused"] == len(files)
     print(*(f"{number} {key}" for key, number in count.items()), sep=", ")
