@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME ...]`: each benchmark in a process of its own, so that nothing is compiled before.
 
 Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps; `peers` runs its three
-parts in one process; `trust.SET` is one set of `trust`.
+parts in one process; `trust.SET` is one set of `trust`, `coverage.CASE` one case of `coverage`.
 """
 
 import argparse
@@ -44,6 +44,7 @@ PARTS = {
     "contact_speed.quadruped": "of `contact_speed`: twelve joints on four feet",
     "contact_speed.pile20": "of `contact_speed`: twenty boxes that fall onto each other",
 }
+FAMILIES = ("trust.", "coverage.")  # whose parts have names of their own
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
     "sensitivity.step": "estimates against the time step (minutes)",
@@ -92,7 +93,7 @@ def main() -> int:
         print("\n".join(f"{name:24} {text}" for name, text in ALL.items()))
         return 0
     names = [n for name in arguments.names or DEFAULT for n in (SWEEPS if name == "sensitivity" else [name])]
-    unknown = [name for name in names if name not in ALL and not name.startswith("trust.")]
+    unknown = [name for name in names if name not in ALL and not name.startswith(FAMILIES)]
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; known: {', '.join([*ALL, 'sensitivity'])}")
     if len(names) == 1:

@@ -104,7 +104,7 @@ def drawn(name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def identified(name: str, torque: np.ndarray, reading: np.ndarray, seed: int) -> sx.Estimate:
     """One record, as a study of files."""
-    case, rng, stem = CASES[name], np.random.default_rng([8, seed]), name.replace(" ", "_").replace(",", "")
+    case, rng, stem = CASES[name], np.random.default_rng([8, seed]), _stem(name)
     FOLDER.mkdir(parents=True, exist_ok=True)
     columns = np.column_stack([H * np.arange(SAMPLES), torque, reading])
     header = "t [s],u [N m],angle [rad]"
@@ -139,9 +139,17 @@ def says_so(estimate: sx.Estimate, untold: tuple[str, ...]) -> bool:
 def run(part: str | None = None) -> list[Row]:
     """Of every case, or one: shares of the intervals that hold the truth."""
     rows: list[Row] = []
-    for name in [part.replace("_", " ")] if part else CASES:
-        rows += _one(name)
+    for name in CASES:
+        if part in (None, _stem(name)):
+            rows += _one(name)
+    if not rows:
+        raise SystemExit(f"no case {part}; there are {', '.join(map(_stem, CASES))}")
     return rows
+
+
+def _stem(name: str) -> str:
+    """A case as a name of files, and on the command line."""
+    return name.replace(" ", "_").replace(",", "")
 
 
 def _one(name: str) -> list[Row]:

@@ -13,11 +13,11 @@ from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Settings, fit
 from spookax.estimation.simulator_form import Estimator
 from spookax.scene import Scene, read_scene
+from spookax.study.error_bars import natural
 from spookax.study.model import Study
 from spookax.study.read import read_study
 from spookax.study.recording import Recording
 from spookax.study.setup import Setup, set_up
-from spookax.study.solve import natural
 
 pytestmark = pytest.mark.slow
 DEMO = Path(__file__).parents[2] / "demo/furuta_study.yaml"

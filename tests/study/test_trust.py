@@ -1,7 +1,9 @@
 """The first sentence about an estimate, from made-up contents."""
 
+import numpy as np
 import pytest
 
+from spookax.study.bands import foretold
 from spookax.study.trust import trust
 
 
@@ -51,6 +53,39 @@ def test_process_noise_that_swallowed_what_the_model_lacks():
     found = trust(content(checks={"prediction": {"tried": tried, "chosen": 1}}))
     assert found.grade == "fair"
     assert "1e+03 times the process noise" in found.reasons[0]
+
+
+def unforeseeable(time, *errors):
+    """Foretold for so long; the errors over 4, 2, 1 and 0.5 s that were left out."""
+    spans = [{"seconds": s, "relative": e} for s, e in zip((4.0, 2.0, 1.0, 0.5), errors, strict=True)]
+    left_out = {"tried": [{"density": 1e-6, "rms": {"encoder": 3.0}, "relative": 3.0}], "chosen": 0, "spans": spans}
+    signal = {"rms_open_loop": 1.0, "nrmse_open_loop": 1.0, "foretold": time}
+    return content(signal=signal, checks={"prediction": left_out})
+
+
+def test_an_unstable_motion_is_judged_as_far_as_it_can_be_foretold():
+    found = trust(unforeseeable(1.5, 3.0, 1.0, 0.2, 0.1))
+    assert found.grade == "fair"
+    assert "foretells encoder for 1.5 s" in found.reasons[0]
+    assert "over 1 s that were left out, it misses by 20 %" in found.reasons[0]
+
+
+@pytest.mark.parametrize("time", [0.3, None])
+def test_what_could_be_foretold_and_is_not_counts_against_it(time):
+    assert trust(unforeseeable(time, 3.0, 1.0, 0.7, 0.7)).grade == "bad"
+    assert trust(unforeseeable(time, 3.0, 1.0, 0.2, 0.1)).grade == ("bad" if time is None else "fair")
+
+
+def test_a_signal_is_foretold_until_the_band_is_half_as_wide_as_it_moves():
+    time = np.linspace(0.0, 1.0, 101)
+    measured = np.sin(20 * time)[:, None]
+    sd = 1e-3 * np.exp(10 * time)[:, None]
+    until = np.log(np.std(measured) / 2 / 1e-3) / 10
+    found = foretold(time, measured, sd)
+    assert found is not None
+    assert until <= found < until + 0.01
+    assert foretold(time, measured, 1e-3 * np.ones_like(sd)) is None
+    assert foretold(time, measured, np.where(time[:, None] < 0.5, 0.0, np.inf)) == 0.5
 
 
 def test_an_estimate_of_nothing_is_not_praised():

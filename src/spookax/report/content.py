@@ -155,7 +155,9 @@ def _interval(parameter: Mapping[str, Any]) -> str:
         return number(None)
     # infinite ends are null in a file
     low, high = (side * math.inf if end is None else end for side, end in zip((-1, 1), ends, strict=True))
-    kind = {"profile": ", profile", "one-sided": ", one-sided"}.get(parameter.get("interval_kind", ""), "")
+    kind = {"profile": ", profile", "one-sided": ", one-sided", "unchecked": ", unchecked"}.get(
+        parameter.get("interval_kind", ""), ""
+    )
     return f"{number(low)} to {number(high)}{kind}"
 
 

@@ -22,6 +22,7 @@ from ..protocol import Noise, Samples
 from .simulate import open_loop, predictions
 
 DRAWS = 16
+_LOST = 0.5  # of the signal's standard deviation: beyond it nothing is foretold
 
 
 def drawn(
@@ -85,3 +86,15 @@ def spread(
     with np.errstate(over="ignore", invalid="ignore"):
         rms = np.sqrt(np.mean((np.stack(found[1:]) - found[0]) ** 2, axis=0))
     return np.where(np.isfinite(rms), rms, np.inf)
+
+
+def foretold(
+    time: Float[np.ndarray, " n"], measured: Float[np.ndarray, "n c"], sd: Float[np.ndarray, "n c"]
+) -> float | None:
+    """How long after the first sample a simulation from the posterior tells a sensor's readings [s]; None: to the end.
+
+    `sd`: of that simulation, see `spread`; `measured`: readings, NaN where there are none.
+    """
+    with np.errstate(invalid="ignore"):
+        lost = np.flatnonzero(np.any(sd > _LOST * np.nanstd(measured, axis=0), axis=1))
+    return float(time[lost[0]] - time[0]) if lost.size else None

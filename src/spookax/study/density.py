@@ -27,7 +27,7 @@ _BETTER = 0.97  # ratio of errors that counts as better
 _PATIENCE = 4  # densities in a row, a hundredth at the end, that are no better
 _HOPELESS = 0.5  # of the signal: an error that no fit can be told by
 _NOISE = 1.5  # times the sensors' noise: nothing to be gained
-_PREFIXES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # of what was left out
+PREFIXES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # of what was left out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def prediction_error(setup: Setup, fit: Fit, left: Sequence[np.ndarray]) -> tupl
         time = recording.time[out]
         if not time.size:
             continue
-        early = time[None] <= time[0] + np.array(_PREFIXES)[:, None] * (time[-1] - time[0])
+        early = time[None] <= time[0] + np.array(PREFIXES)[:, None] * (time[-1] - time[0])
         column = 0
         for sensor in setup.sensors:
             measured = recording.sensors[sensor]
@@ -95,7 +95,7 @@ def prediction_error(setup: Setup, fit: Fit, left: Sequence[np.ndarray]) -> tupl
     for (sensor, c), (square, count, signal) in squares.items():
         noise = float(setup.sensor_sd[setup.channels.index(sensor) + c]) ** 2 * count
         logs.append(np.log((square + noise) / np.maximum(signal, noise)) / 2)
-    score = np.exp(np.mean(logs, axis=0)) if logs else np.ones(len(_PREFIXES))
+    score = np.exp(np.mean(logs, axis=0)) if logs else np.ones(len(PREFIXES))
     return error, np.where(np.isfinite(score), score, np.inf)
 
 

@@ -19,9 +19,12 @@ from .._typing import AnyArray
 from ..estimation.problem import Fit
 from ..models.parameters import natural_values
 from ..scene import Scene, read_scene
+from .bands import foretold
 from .check import check_against_scene, sensor_dimensions
 from .checkpoint import pack_iterate
+from .density import PREFIXES
 from .diagnosis import diagnosis, explanations, suspects
+from .error_bars import ErrorBars, natural
 from .estimate import Estimate, identified_scene
 from .intervals import intervals
 from .judge import ending
@@ -33,7 +36,7 @@ from .predict import validate
 from .read import read_study
 from .recording import Recording, read_recordings
 from .setup import Setup, set_up
-from .solve import Progress, Solver, natural
+from .solve import Progress, Solver
 from .trust import trust
 
 
@@ -89,17 +92,20 @@ def _judged(estimate: Estimate, solver: Solver, scene: Scene, held_back: list[Re
 
 
 def _estimate(solver: Solver) -> Estimate:
-    fit, setup, study = solver.fit, solver.setup, solver.study
+    fit, setup, study, bars = solver.fit, solver.setup, solver.study, solver.bars
     assert fit is not None
     failed, tried = solver.failure, functools.partial(_restarts, solver)
     status, message = ending(setup, fit, interrupted=solver.interrupted, failure=failed, restarts=tried)
     runs, states = run_contents(setup, fit, solver.stage)
     told = explanations(setup, fit, states)
     found = suspects(setup, fit, told, solver.misread)
-    solver.count(told)
-    solver.profile()
+    solver.look_closer(told)
     if solver.stands():
         states |= bands(setup, fit, solver.stage)
+        for name, run in runs.items():
+            for sensor, signal in run["signals"].items():
+                arrays = (states[f"{name}/{kind}"] for kind in ("time", f"measured/{sensor}", f"open_loop_sd/{sensor}"))
+                signal["foretold"] = foretold(*arrays)
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, on_device(setup.problem.z0))[0])
@@ -125,7 +131,7 @@ def _estimate(solver: Solver) -> Estimate:
             "start": float(start[i]),
             "tied": tie.expression.text,
         }
-    for path, interval in intervals(shared, fit, solver.profiles).items():
+    for path, interval in intervals(shared, fit, bars.profiles if bars else {}).items():
         parameters[path] |= interval
     content = {
         "spookax": importlib.metadata.version("spookax"),
@@ -154,9 +160,9 @@ def _estimate(solver: Solver) -> Estimate:
         "convergence": [dataclasses.asdict(line) for line in solver.lines],
         "checks": {
             "gauge": gauges(shared, fit),
-            "half_step": solver.half_step,
-            "suspicion": solver.suspicion,
-            "coloured": _coloured(solver),
+            "half_step": bars.half_step if bars else None,
+            "suspicion": bars.suspicion if bars else None,
+            "coloured": _coloured(bars),
             "prediction": _left_out(solver),
         },
         "outliers": outliers(setup, fit, states),
@@ -186,9 +192,9 @@ def _restarts(solver: Solver) -> str:
     return f"{tried}, {solver.followed} of which promised more and {were} followed to the end."
 
 
-def _coloured(solver: Solver) -> float | None:
+def _coloured(bars: ErrorBars | None) -> float | None:
     """By how much coloured innovations widened the standard deviations, at most."""
-    return None if solver.widened is None else float(np.max(solver.widened, initial=1.0))
+    return None if bars is None else float(np.max(bars.widened, initial=1.0))
 
 
 def _left_out(solver: Solver) -> dict[str, Any] | None:
@@ -199,7 +205,11 @@ def _left_out(solver: Solver) -> dict[str, Any] | None:
         {"density": np.asarray(c.process).tolist(), "rms": c.error, "relative": float(c.score[0])}
         for c in solver.candidates
     ]
-    return {"tried": tried, "chosen": solver.chosen}
+    ends = [r.time[out] for r, out in zip(solver.setup.recordings, solver.left_out, strict=True)]
+    longest = max(float(time[-1] - time[0]) for time in ends if time.size)
+    scores = solver.candidates[solver.chosen].score.tolist()
+    spans = [{"seconds": part * longest, "relative": e} for part, e in zip(PREFIXES, scores, strict=True)]
+    return {"tried": tried, "chosen": solver.chosen, "spans": spans}
 
 
 def _process_density(setup: Setup, fit: Fit) -> float | dict[str, float]:

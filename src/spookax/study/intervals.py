@@ -20,6 +20,7 @@ def intervals(shared: ParameterMap, fit: Fit, profiles: Mapping[int, Ends]) -> d
     - `profile`: the ends are where the cost, all else fitted again, has risen by as much as it would there if it were
       a parabola. Infinite where the recordings set no end.
     - `normal`: from the standard deviation, in the coordinate of the search where the parameter has one of its own.
+    - `unchecked`: the same where it is large, and no profile was found to tell whether it is right.
 
     `profiles`: those of the shared parameters that were looked at, by their number in z. What is tied to one unknown
     alone has that one's interval.
@@ -43,11 +44,12 @@ def intervals(shared: ParameterMap, fit: Fit, profiles: Mapping[int, Ends]) -> d
             far, typical = there(reach, i), there(np.sign(reach) * deviation[i], i)
             ends, kind = (value[j], far), "one-sided"
             found[path] = {"at_bound": "lower" if far > value[j] else "upper", "sd": abs(typical - float(value[j]))}
-        elif i in profiles and not profiles[i].linear:
+        elif i in profiles and profiles[i].kind == "profile":
             ends, kind = (there(profiles[i].below, i), there(profiles[i].above, i)), "profile"
         else:
             z_i, half = float(z[i]), TAIL * deviation[i] if TAIL * deviation[i] < FAR else np.inf
             ahead = np.clip(z_i + half * np.array([-1, 1]), lower[i], upper[i]) - z_i
-            ends, kind = (there(ahead[0], i), there(ahead[1], i)), "normal"
+            unchecked = i in profiles and profiles[i].kind == "unchecked"
+            ends, kind = (there(ahead[0], i), there(ahead[1], i)), "unchecked" if unchecked else "normal"
         found[path] = {**found.get(path, {}), "interval": sorted(map(float, ends)), "interval_kind": kind}
     return found

@@ -18,14 +18,12 @@ from .._threads import concurrently
 from ..estimation import Settings, Stage
 from ..estimation import problem as estimation
 from ..estimation.problem import Fit, Iterate
-from ..estimation.profile import Ends, Profiles, weak
 from ..estimation.residual_form import ResidualEstimator
-from ..estimation.robust import spread_factors
 from ..estimation.simulator_form import Estimator
 from ..estimation.uncertainty import preparations
-from ..models.parameters import values_and_sd
 from . import density
 from .checkpoint import keep_iterate, load_iterate
+from .error_bars import ErrorBars
 from .half_step import half_step_shift
 from .judge import Attempt, failure
 from .misread import POOR, Misread, error_of, misread
@@ -37,7 +35,7 @@ from .signatures import Explained
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
 _KEEP_EVERY = 5.0  # between two writings of the iterate [s]
-_LIKELY = 0.5  # probability of a fault whose changes count
+_LEAST_LOOKS = 30  # linearisations that intervals may take in any case
 _PLACINGS = 3  # of late readings, after the first
 
 
@@ -46,7 +44,7 @@ class Progress(estimation.Progress):
     """One line of progress; `seconds` since the identification began.
 
     `phase`: stages; start N, the end of the first stage of another start; restart N, that start to the end;
-    doubts, rough fits with other signs and units where the fit predicts badly; half step.
+    doubts, rough fits with other signs and units where the fit predicts badly; intervals, fits with one parameter held.
     """
 
     phase: str
@@ -75,14 +73,10 @@ class Solver:
         self.interrupted = False
         self.failure = ""  # why the fit counts as failed
         self.drawn = self.followed = 0  # other starts, and those of them that went beyond their first stage
-        self.half_step: dict[str, Any] | None = None
-        self.suspicion: dict[str, Any] | None = None
+        self.bars: ErrorBars | None = None
         self.candidates: list[density.Candidate] = []  # densities that were tried, at present or for the fit
         self.chosen = 0  # of them
         self.misread: Misread | None = None  # a sign or unit with which a failed fit would have gone well
-        self.widened: np.ndarray | None = None  # factors on the standard deviations of a linearisation
-        self.variance = np.zeros(0)  # of the shared parameters, by that linearisation
-        self.profiles: dict[int, Ends] = {}  # of shared parameters, where the linearisation was in doubt
         how = study.estimator.process_noise.estimate
         self.by_prediction = how == "prediction" and study.estimator.form == "simulator"
         self.read, self.left_out = density.without_the_end(setup) if self.by_prediction else (setup, ())
@@ -100,10 +94,8 @@ class Solver:
             first = self._attempt(estimator, self.read, start)
             self._take(self._restarted(first, estimator.first_cost))
             self._place()
-            self._widen()
             self._doubt()
-            if self.study.estimator.check_half_step and self.stands():
-                self._check_half_step()
+            self._count_errors()
         except KeyboardInterrupt:
             if self.stop.at_once:
                 raise
@@ -190,7 +182,8 @@ class Solver:
         self.fit = self.fit or fit
         candidates = self._densities(setup, fit) if self.by_prediction and _usable(fit) else []
         chosen = density.best(candidates) if candidates else 0
-        return Attempt(fit, candidates, chosen, failure(setup, fit, candidates, self._first_cost(estimator)))
+        best = candidates[chosen].fit if candidates else fit
+        return Attempt(fit, candidates, chosen, failure(setup, best, candidates, self._first_cost(estimator)))
 
     def _first_cost(self, estimator: Estimator) -> float | None:
         """Before the process noise was made to explain it, where nothing else is known to."""
@@ -219,15 +212,13 @@ class Solver:
         """The result: all readings with the density that predicts best, where densities were tried."""
         self.fit, self.candidates, self.chosen, self.failure = found
         if found.candidates:
-            chosen = found.candidates[found.chosen]
-            self.phase, best = "all readings", chosen.fit
-            self.fit, self.setup = best, self.setup.replaced(best.iterate.z)
+            self.phase, chosen = "all readings", found.candidates[found.chosen]
+            self.fit, self.setup = chosen.fit, self.setup.replaced(chosen.fit.iterate.z)
             if density.strayed(chosen):
-                self.fit = begun = self._anew(self.setup, best)
-                found_lower = np.asarray(best.noise.process) / np.asarray(begun.noise.process)
-                self.fit = self._warm(self.setup, begun, found_lower, self._last_settings())
+                self.fit = self._lowered(self._anew(found), chosen.process / found.candidates[0].process)
             else:
-                self.fit = self._warm(self.setup, best, 1.0, self._last_settings())
+                self.fit = self._warm(self.setup, chosen.fit, 1.0, self._last_settings())
+            self.failure = failure(self.setup, self.fit, found.candidates, None)
 
     def _place(self) -> None:
         """Readings of sensors with a delay where that has come out, and the fit from there, until they stay."""
@@ -244,13 +235,6 @@ class Solver:
             else:
                 self.fit = self._warm(placed, self.fit, 1.0, self._last_settings())
 
-    def _widen(self) -> None:
-        """Standard deviations as they are without innovations that are white (`estimation.robust`)."""
-        assert self.fit is not None
-        self.widened = spread_factors(self.setup.problem, self.fit)
-        self.variance = np.diag(self.fit.covariance).copy()
-        self.fit.covariance = self.fit.covariance * np.outer(self.widened, self.widened)
-
     def _doubt(self) -> None:
         """Where the fit predicts badly: whether another sign or unit of a channel would have predicted well."""
         if self.by_prediction and self.fit is not None:
@@ -259,13 +243,33 @@ class Solver:
             if not reached < POOR:
                 self.misread = misread(self.study, self.setup, self._settings(), reached, self._say)
 
-    def _anew(self, setup: Setup, fit: Fit) -> Fit:
-        """A fit of all readings from the parameters of another, whose trajectories lead elsewhere in the end: as the
-        first one, from trajectories along the readings and process noise that can follow them.
+    def _anew(self, found: Attempt) -> Fit:
+        """A fit of all readings with the parameters of one whose trajectories lead elsewhere in the end, as those of an
+        unstable motion do: they begin along the readings, first with the parameters held, and with the process noise
+        that the evidence asked for.
         """
-        problem = dataclasses.replace(setup.problem, z0=np.asarray(fit.iterate.z))
-        start = dataclasses.replace(setup, problem=problem).start()
-        return Estimator(setup.problem, self._settings(), self._say).run(start, setup.stages)
+        setup, z = self.setup, np.asarray(found.candidates[found.chosen].fit.iterate.z)
+        problem, stage = dataclasses.replace(setup.problem, z0=z), setup.stages[-1]
+        held = dataclasses.replace(problem, lower=z, upper=z)
+        along, free = (Estimator(p, self._settings(), self._say) for p in (held, problem))
+        for estimator in (along, free):
+            estimator.process, estimator.sensor = _levels(found.candidates[0].fit, stage)
+        start, _ = along.begin(dataclasses.replace(setup, problem=held).start(), stage)
+        return free.run(start, [stage])
+
+    def _lowered(self, fit: Fit, ratio: np.ndarray) -> Fit:
+        """The same with the process noise times a ratio, as far as trajectories can be followed so far down."""
+        settings = self._last_settings()
+        count = max(int(np.ceil(np.log(np.min(ratio)) / np.log(density.FALL[0]))), 0)
+        for step in range(count):
+            last = step == count - 1
+            lower = self._warm(self.setup, fit, ratio ** (1 / count), settings if last else _roughly(settings))
+            if failure(self.setup, lower, [], None):
+                break
+            fit = lower
+            if last:
+                return fit
+        return self._warm(self.setup, fit, 1.0, settings)
 
     def _warm(self, setup: Setup, fit: Fit, factor: float | np.ndarray, settings: Settings) -> Fit:
         """A fit in the last stage from the trajectories of another one, its process noise times a factor."""
@@ -332,24 +336,28 @@ class Solver:
         residual.settings = estimator.settings
         return residual.run(it, [Stage(last.model, estimator.noise(last))])
 
-    def _check_half_step(self) -> None:
-        """What half the step size would change."""
+    def _count_errors(self) -> None:
+        """What widens the error bars whatever the recordings look like."""
         assert self.fit is not None
-        self.phase = "half step"
-        shift = half_step_shift(self.study, self.setup, self.fit, self._last_settings())
-        if shift is not None:
-            self.half_step = self._counted(shift)
+        self.bars = ErrorBars(self.setup, self.fit)
+        if self.study.estimator.check_half_step and self.stands():
+            self.phase = "half step"
+            self.bars.count_half_step(half_step_shift(self.study, self.setup, self.fit, self._last_settings()))
 
-    def count(self, told: Sequence[Explained]) -> None:
-        """What the likeliest of the faults that may be there would change, if it is more likely than not: beside no
-        fault and all others, each of them as probable before.
-        """
-        best = next((fault for fault in told if fault.shift is not None), None)
-        if best is None or best.shift is None or not self.stands():
+    def look_closer(self, told: Sequence[Explained]) -> None:
+        """Error bars with the faults that may be there, and intervals from profiles; Ctrl-C leaves what is found."""
+        if self.bars is None or not self.stands():
             return
-        probability = 1 / (1 + len(told) * np.exp(-best.gain))
-        if probability > _LIKELY:
-            self.suspicion = self._counted(best.shift, probability)
+        self.bars.count_fault(told)
+        if self.study.estimator.form == "residual":
+            return
+        self.phase, most = "intervals", max(_LEAST_LOOKS, len(self.lines))  # it takes no longer than the fit did
+        try:
+            self.bars.profile(self._last_settings(), most, self._looked, self.stop)
+        except KeyboardInterrupt:
+            if self.stop.at_once:
+                raise
+            self.interrupted = True
 
     def stands(self) -> bool:
         """Whether there is a fit that has not failed."""
@@ -358,38 +366,10 @@ class Solver:
             return False
         return bool(fit.result == ESTIMATE_RESULTS.successful)
 
-    def _counted(self, shift: np.ndarray, probability: float = 1.0) -> dict[str, Any]:
-        """Values that a change of z leads to and how far off they are, in standard deviations. Which way it goes is
-        known, but nobody has looked whether it goes so far: it is counted as one more error of every parameter.
-        """
-        fit, shared = self.fit, self.setup.model.shared
-        assert fit is not None
-        value, sd = natural(self.setup, fit)
-        other, _ = values_and_sd(shared, fit.iterate.z + shift, fit.covariance)
-        fit.covariance = fit.covariance + probability * np.outer(shift, shift)
-        return {
-            path: {"value": float(b), "shift_in_sd": float((b - a) / c) if c > 0 else None}
-            for path, a, b, c in zip(shared.paths, value, other, sd, strict=True)
-        }
-
-    def profile(self) -> None:
-        """Ends of the intervals of what is known badly, by fits with it held; Ctrl-C leaves those that are found."""
-        if not self.stands() or self.study.estimator.form == "residual":
-            return
-        fit, settings = self.fit, self._last_settings()
-        assert fit is not None
-        self.phase, doubtful = "intervals", weak(self.setup.problem, fit)
-        if not doubtful:
-            return
-        about = Profiles(self.setup.problem, self.setup.stages[-1], fit, settings, self.variance)
-        try:
-            for i in doubtful:
-                self.stop.check()
-                self.profiles[i] = about.ends(i)
-        except KeyboardInterrupt:
-            if self.stop.at_once:
-                raise
-            self.interrupted = True
+    def _looked(self, count: int, rise: float, offset: float) -> None:
+        assert self.fit is not None
+        last = len(self.setup.stages) - 1
+        self._say(estimation.Progress(last, count, self.fit.cost + rise, abs(offset), 0.0, 0.0))
 
     @property
     def iterations(self) -> int:
@@ -441,8 +421,3 @@ def _roughly(settings: Settings) -> Settings:
 def _usable(fit: Fit) -> bool:
     """Whether other densities may go on from a fit."""
     return not (fit.result == ESTIMATE_RESULTS.nonfinite or fit.result == ESTIMATE_RESULTS.stuck_at_start)
-
-
-def natural(setup: Setup, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
-    """Values of the shared parameters in their own units, and their standard deviations."""
-    return values_and_sd(setup.model.shared, fit.iterate.z, fit.covariance)

@@ -42,13 +42,19 @@ def _bad(content: Mapping[str, Any]) -> Iterator[str]:
     if (status := content.get("status")) != "converged":
         yield f"The identification did not converge: it ended with “{str(status).replace('_', ' ')}”."
     for name, error, relative, _ in _errors(content):
-        if relative is None or not relative < _WRONG:
+        if (relative is None or not relative < _WRONG) and not _unforeseeable(content, name):
             yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
 
 
 def _fair(content: Mapping[str, Any]) -> Iterator[str]:
     yield from _worse_than_nothing(content)
     for name, error, relative, noises in _errors(content):
+        if (relative is None or not relative < _WRONG) and (span := _unforeseeable(content, name)):
+            yield (
+                f"What the recordings tell foretells {name} for {_foretold(content, name):.2g} s, as of an unstable "
+                f"motion, and no longer. Simulated over {span['seconds']:.2g} s that were left out, it misses by "
+                f"{_share(span['relative'])}."
+            )
         if relative is not None and _ROUGH <= relative < _WRONG and (noises is None or noises > _NOISE):
             yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
     checks = content.get("checks") or {}
@@ -118,6 +124,26 @@ def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None
             rms, relative = error, error / signal if signal else None
         noises = rms / max(assumed[sensor]) if assumed.get(sensor) else None
         yield sensor, f"{rms:.2g} {unit}".strip(), relative, noises
+
+
+def _foretold(content: Mapping[str, Any], sensor: str) -> float:
+    """How long a simulation from the posterior tells a sensor, in the recording in which it does so least. [s]"""
+    runs = (content.get("runs") or {}).values()
+    found = [run["signals"][sensor].get("foretold") for run in runs if sensor in (run.get("signals") or {})]
+    return min((time for time in found if time is not None), default=math.inf)
+
+
+def _unforeseeable(content: Mapping[str, Any], sensor: str) -> Mapping[str, float] | None:
+    """Of what was left out, the part over which a sensor could be foretold, where that is not all and the estimate does
+    so. An unstable motion leaves every simulation after a while, and the posterior knows it.
+    """
+    spans = ((content.get("checks") or {}).get("prediction") or {}).get("spans") or []
+    time = _foretold(content, sensor)
+    if not spans or time >= max(span["seconds"] for span in spans):
+        return None
+    within = [span for span in spans if span["seconds"] <= time]
+    span = max(within, key=lambda s: s["seconds"]) if within else min(spans, key=lambda s: s["seconds"])
+    return span if span["relative"] < _WRONG else None
 
 
 def _worse_than_nothing(content: Mapping[str, Any]) -> Iterator[str]:
