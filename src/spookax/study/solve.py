@@ -214,10 +214,10 @@ class Solver:
         if found.candidates:
             self.phase, chosen = "all readings", found.candidates[found.chosen]
             self.fit, self.setup = chosen.fit, self.setup.replaced(chosen.fit.iterate.z)
-            if density.strayed(chosen):
-                self.fit = self._lowered(self._anew(found), chosen.process / found.candidates[0].process)
-            else:
+            if not density.strayed(chosen):
                 self.fit = self._warm(self.setup, chosen.fit, 1.0, self._last_settings())
+            if density.strayed(chosen) or failure(self.setup, self.fit, found.candidates, None):
+                self.fit = self._lowered(self._anew(found), chosen.process / found.candidates[0].process)
             self.failure = failure(self.setup, self.fit, found.candidates, None)
 
     def _place(self) -> None:
