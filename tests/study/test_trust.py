@@ -64,9 +64,9 @@ def unforeseeable(time, *errors):
 
 
 def test_an_unstable_motion_is_judged_as_far_as_it_can_be_foretold():
-    found = trust(unforeseeable(1.5, 3.0, 1.0, 0.2, 0.1))
+    found = trust(unforeseeable(2.5, 3.0, 1.0, 0.2, 0.1))
     assert found.grade == "fair"
-    assert "foretells encoder for 1.5 s" in found.reasons[0]
+    assert "foretells encoder for 2.5 s" in found.reasons[0]
     assert "over 1 s that were left out, it misses by 20 %" in found.reasons[0]
 
 
