@@ -11,7 +11,7 @@ from envs.rigs import STEP, scene
 
 import spookax as sx
 from spookax import control
-from spookax.control.linear import _local
+from spookax.control.linear import local
 
 ROOT = Path(__file__).parents[2]
 STEPS = 2
@@ -30,7 +30,7 @@ def upright(rig):
 
 
 def _one(plant, point):
-    return [np.asarray(a) for a in _local(plant, point[None, :2], point[None, 2:])]
+    return [np.asarray(a) for a in local(plant, point[None, :2], point[None, 2:])]
 
 
 def test_the_linear_model_is_the_central_difference_of_the_plant(rig):
@@ -115,3 +115,97 @@ def test_a_cart_balances_its_pole_upright_alone_and_derivatives_of_what_sticks_c
     assert moves.A.shape == (2, 4, 4)
     assert float(moves.B[1, 2, 0]) > 1e-3
     assert isinstance(found(jnp.asarray(still)), jax.Array)
+
+
+LIMIT = 3.0  # N m, less than the rod's weight asks for beside the hinge
+
+
+@pytest.fixture(scope="module")
+def swing(rig):
+    """From hanging to upright in 3 s, by a motor that cannot lift it at once; and the costs that were told."""
+    told: list[tuple[int, float, float]] = []
+    found = control.ilqr(
+        *rig,
+        {},
+        {"pivot": np.pi},
+        periods=150,
+        limits={"drive": LIMIT},
+        input_weight=0.02,
+        steps=STEPS,
+        report=lambda *line: told.append(line),
+    )
+    return found, told
+
+
+def test_a_pendulum_swings_up_within_the_limits_of_its_motor(rig, swing):
+    found, told = swing
+    assert found.status == "converged"
+    np.testing.assert_allclose(found.x[-1], [np.pi, 0.0], rtol=0, atol=0.02)
+    assert np.abs(found.u).max() == LIMIT
+    assert found.x[:, 0].min() < -0.1  # it had to swing back first
+    assert (np.diff(found.costs) <= 0).all()
+    assert [line[:2] for line in told] == list(enumerate(found.costs[1:], 1))
+    plant = control.Plant(*rig, steps=STEPS)
+    x = found.x[0] + np.array([0.02, 0.0])  # the feedback leads another start to the same end
+    for k in range(150):
+        *_, after = _one(plant, np.concatenate([x, np.asarray(found(k, x))]))
+        x = after[0]
+    np.testing.assert_allclose(x, [np.pi, 0.0], rtol=0, atol=0.05)
+
+
+def test_no_change_of_its_inputs_makes_a_swing_cheaper(rig, swing, rng):
+    """To first order: the slope of the cost, by differences, is zero but where a limit keeps it."""
+    found, _ = swing
+    plant, h, d = control.Plant(*rig, steps=STEPS), STEPS * STEP, 1e-4
+    state = np.array([1.0, 0.1])
+
+    def cost(u: np.ndarray) -> float:
+        x = found.x[0]
+        total = 0.0
+        for k in range(len(u)):
+            total += h * (state @ (x - [np.pi, 0.0]) ** 2 + 0.02 * u[k, 0] ** 2)
+            x = np.asarray(_one(plant, np.concatenate([x, u[k]]))[2][0])
+        return float(total + 100 * state @ (x - [np.pi, 0.0]) ** 2) / 2
+
+    assert cost(found.u) == pytest.approx(found.cost, rel=1e-9)
+    inside = np.abs(found.u) < LIMIT - 1e-3
+    for _ in range(2):
+        move = np.where(inside, rng.standard_normal(found.u.shape), 0.0)
+        slope = (cost(found.u + d * move) - cost(found.u - d * move)) / (2 * d)
+        curvature = (cost(found.u + d * move) + cost(found.u - d * move) - 2 * found.cost) / d**2
+        assert abs(slope) < 0.05 * abs(curvature)  # the cost would gain less than a thousandth of its curvature
+
+
+def test_near_an_equilibrium_a_long_plan_costs_what_the_regulator_says(rig, upright):
+    start = np.pi + 0.01
+    found = control.ilqr(
+        *rig,
+        {"pivot": start},
+        {"pivot": np.pi},
+        periods=150,
+        limits={"drive": 50.0},
+        weight={"pivot": 10.0},
+        rate_weight={},
+        input_weight=0.5,
+        steps=STEPS,
+        guess=np.zeros((150, 1)),
+    )
+    off = np.array([0.01, 0.0])
+    assert found.cost == pytest.approx(off @ upright.cost @ off / 2, rel=2e-3)  # a pendulum is not linear: 0.01^2
+    np.testing.assert_allclose(found.K[0], -upright.K, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"limits": {}}, "`limits` are for the motors drive, got none"),
+        ({"limits": {"drive": (1.0, -1.0)}}, "the least below the largest"),
+        ({"weight": {"pivto": 1.0}}, "`weight` names 'pivto'"),
+        ({"input_weight": 0.0}, "`input_weight` must be positive"),
+        ({"guess": np.zeros((3, 1))}, r"of the shape \(150, 1\), got \(3, 1\)"),
+        ({"periods": 0}, "`periods` must be 1 at least"),
+    ],
+)
+def test_bad_input_of_a_plan_is_said(rig, changes, words):
+    with pytest.raises(ValueError, match=words):
+        control.ilqr(*rig, {}, {"pivot": np.pi}, **({"periods": 150, "limits": {"drive": LIMIT}} | changes))

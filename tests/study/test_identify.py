@@ -570,8 +570,8 @@ def test_half_the_step_leads_where_an_identification_with_half_the_step_does(tmp
     shift = np.array([row["shift_in_sd"] for row in half.values()])
     np.testing.assert_allclose(shift, (told - numbers(whole)) / sd, rtol=1e-9)
     np.testing.assert_allclose(told / sd, numbers(other) / sd, rtol=0, atol=0.1 * np.max(np.abs(shift)))
-    # it counts as an error, as far as a logarithm's is that of its number
-    np.testing.assert_allclose(numbers(whole, "sd"), np.hypot(sd, shift * sd), rtol=0.02)
+    # to no step it is as far again, and that counts as an error, as far as a logarithm's is that of its number
+    np.testing.assert_allclose(numbers(whole, "sd"), np.hypot(sd, 2 * shift * sd), rtol=0.02)
 
 
 def test_every_number_has_an_interval(whole):

@@ -6,3 +6,5 @@ from .linear import linearise as linearise
 from .linear import lqr as lqr
 from .linear import without_dry_friction as without_dry_friction
 from .plant import Plant as Plant
+from .trajectory import Optimal as Optimal
+from .trajectory import ilqr as ilqr

@@ -66,7 +66,7 @@ def linearise(
     if (x.shape, u.shape) != wanted or x.ndim not in (1, 2):
         shapes = f"(..., {plant.size}) and (..., {len(plant.motors)})"
         raise ValueError(f"`x` and `u` need the shapes {shapes}, got {x.shape} and {u.shape}")
-    A, B, _ = _local(plant, on_device(np.atleast_2d(x)), on_device(np.atleast_2d(u)))
+    A, B, _ = local(plant, on_device(np.atleast_2d(x)), on_device(np.atleast_2d(u)))
     A, B = (np.asarray(a).reshape(*x.shape[:-1], *a.shape[1:]) for a in (A, B))
     period = steps * float(params.step)
     return Linear(A, B, x, u, period, plant.coordinates, plant.motors)
@@ -130,11 +130,9 @@ def lqr(
             "it. Give positions where it is in balance."
         )
     linear = linearise(system, free, x, u, motors=plant.motors, steps=steps)
-    Q = _weights(plant.coordinates, weight, 1.0, "weight") + _weights(
-        plant.coordinates, rate_weight, 0.0, "rate_weight"
-    )
+    Q = weights(plant.coordinates, weight, 1.0, "weight") + weights(plant.coordinates, rate_weight, 0.0, "rate_weight")
     given = input_weight if isinstance(input_weight, Mapping) else dict.fromkeys(plant.motors, float(input_weight))
-    R = _weights(plant.motors, given, 1.0, "input_weight")
+    R = weights(plant.motors, given, 1.0, "input_weight")
     if min(R) <= 0:
         raise ValueError("`input_weight` must be positive")
     try:
@@ -158,7 +156,11 @@ def without_dry_friction(params: Params) -> Params:
     )
 
 
-def _weights(names: tuple[str, ...], given: Mapping[str, float] | None, usual: float, what: str) -> list[float]:
+def weights(names: tuple[str, ...], given: Mapping[str, float] | None, usual: float, what: str) -> list[float]:
+    """Of every name; those that are not given are zero, and `usual` where nothing is given.
+
+    **Raises:** `ValueError` for unknown names and negative weights.
+    """
     for name, value in (given or {}).items():
         if name not in names:
             raise ValueError(f"`{what}` names '{name}', which is not there. {nearest(name, names)}")
@@ -175,7 +177,7 @@ def _unstable(linear: Linear) -> str:
 
 
 @compiled
-def _local(plant: Plant, x: Array, u: Array) -> tuple[Array, Array, Array]:
+def local(plant: Plant, x: Array, u: Array) -> tuple[Array, Array, Array]:
     """A, B and f(x, u) at every point."""
     return (*jax.vmap(plant.slopes)(x, u), jax.vmap(plant.next)(x, u))
 
@@ -191,7 +193,7 @@ def _balance(plant: Plant, x: np.ndarray, tolerance: float) -> tuple[np.ndarray,
     for place in (0.0, _PLACE):
         scale = np.concatenate([np.full(n, place), np.ones(u.size)])
         for _ in range(_NEWTON_STEPS):
-            A, B, after = (np.asarray(a)[0] for a in _local(plant, on_device(x[None]), on_device(u[None])))
+            A, B, after = (np.asarray(a)[0] for a in local(plant, on_device(x[None]), on_device(u[None])))
             off = after - x
             if np.max(np.abs(off)) <= tolerance:
                 return x, u, off

@@ -351,7 +351,7 @@ class Solver:
         self.bars.count_fault(told)
         if self.study.estimator.form == "residual":
             return
-        self.phase, most = "intervals", max(_LEAST_LOOKS, len(self.lines))  # it takes no longer than the fit did
+        self.phase, most = "intervals", max(_LEAST_LOOKS, len(self.lines) // 2)  # half of what the fit took
         try:
             self.bars.profile(self._last_settings(), most, self._looked, self.stop)
         except KeyboardInterrupt:
