@@ -1,7 +1,8 @@
 """`python -m benchmarks [NAME ...]`: each benchmark in a process of its own, so that nothing is compiled before.
 
 Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps; `peers` runs its three
-parts in one process; `trust.SET` is one set of `trust`, `coverage.CASE` one case of `coverage`.
+parts in one process; `trust.SET` is one set of `trust`, `coverage.CASE` one case of `coverage`,
+`trajectories.NAME` one mechanism.
 """
 
 import argparse
@@ -44,7 +45,7 @@ PARTS = {
     "contact_speed.quadruped": "of `contact_speed`: twelve joints on four feet",
     "contact_speed.pile20": "of `contact_speed`: twenty boxes that fall onto each other",
 }
-FAMILIES = ("trust.", "coverage.")  # whose parts have names of their own
+FAMILIES = ("trust.", "coverage.", "trajectories.")  # whose parts have names of their own
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
     "sensitivity.step": "estimates against the time step (minutes)",
@@ -72,6 +73,7 @@ LONG = {
     "furuta": "real Furuta pendulum: each run predicted from the others (minutes; reads SPOOKAX_DATA)",
     "faulty_recordings": "recordings with a fault each: whether it is the first suspicion (minutes)",
     "contacts.cube": "a tossed cube: friction, restitution, height of the board; beside MuJoCo (minutes; SPOOKAX_DATA)",
+    "trajectories": "swing-ups by iterative LQR beside single shooting by scipy (minutes; also trajectories.NAME)",
     "coverage": "how often 90 % intervals hold the truth, over synthetic records (an hour; also coverage.CASE)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
