@@ -14,7 +14,7 @@ from .._typing import AnyArray, Array, Bool, Float
 from ..models import ParameterMap
 from ..study.bodies import idle_moments
 from ..study.estimate import Estimate
-from ..study.posterior import posterior
+from ..study.posterior import factored, posterior
 from ..system import Params, System, build, locate, put
 from ..system.params import inertia_matrix, paths
 
@@ -62,8 +62,7 @@ class Posterior(AbstractRandomisation):
     sds: tuple[tuple[str, tuple[float, ...]], ...] = eqx.field(static=True)
     mean: Float[AnyArray, " p"]
     root: Float[AnyArray, "p p"]  # of the covariance
-    one_sided: Float[AnyArray, " p"]  # sign of the way from the bound, 0 for what is at none
-    sd: Float[AnyArray, " p"]
+    one_sided: Float[AnyArray, " p"]  # standard deviation of what is at a bound, with the sign of the way from there
     bounds: tuple[Float[AnyArray, " p"], Float[AnyArray, " p"]]
 
     def __init__(self, estimate: Estimate, factor: float = 1.0):
@@ -79,12 +78,7 @@ class Posterior(AbstractRandomisation):
             owners = [free.path for free in found.shared.free for _ in range(free.size)]
             names = ", ".join(dict.fromkeys(name for name, u in zip(owners, unknown, strict=True) if u))
             warnings.warn(f"nothing is known of {names}: not drawn, but held as found", stacklevel=2)
-        aside = unknown | (found.reach != 0)
-        covariance = np.where(aside[:, None] | aside, 0.0, found.covariance)
-        values, vectors = np.linalg.eigh(covariance)
-        self.root = factor * vectors * np.sqrt(np.maximum(values, 0.0))
-        self.one_sided = np.where(unknown, 0.0, np.sign(found.reach))
-        self.sd = factor * np.sqrt(np.where(unknown, 0.0, np.diag(found.covariance)))
+        self.root, self.one_sided = (factor * part for part in factored(found.covariance, found.reach))
         self.bounds = found.shared.bounds()
         idle = idle_moments(estimate.scene)
         plain = {n: not (b.inertia.xy or b.inertia.xz or b.inertia.yz) for n, b in estimate.scene.bodies.items()}
@@ -108,8 +102,7 @@ class Posterior(AbstractRandomisation):
         dtype = params.mass.dtype
         mean, root = jnp.asarray(self.mean, dtype), jnp.asarray(self.root, dtype)
         normal = jax.random.normal(key, (_TRIES, *mean.shape), dtype)
-        aside = self.one_sided * self.sd * jnp.abs(normal)
-        z = mean + jnp.where(self.one_sided != 0, aside, normal @ root.T)
+        z = mean + normal @ root.T + jnp.asarray(self.one_sided, dtype) * jnp.abs(normal)
         lower, upper = self.bounds
         slack = 1e-6 * (1 + jnp.abs(mean))  # what is found at a bound may be off it by rounding
         inside = jnp.all((z >= lower - slack) & (z <= upper + slack), axis=1)

@@ -19,6 +19,7 @@ from ..estimation.recording import nudged
 from ..estimation.uncertainty import state_uncertainty
 from ..models import Multibody
 from ..protocol import Noise, Samples
+from .posterior import factored
 from .simulate import open_loop, predictions
 
 DRAWS = 16
@@ -35,12 +36,8 @@ def drawn(
     lie to its one side, and what nothing is known of stays as it is.
     """
     normal = np.random.default_rng(0).standard_normal((DRAWS, len(z)))
-    sd = np.sqrt(np.diag(covariance))
-    aside = (reach != 0) | ~np.isfinite(sd)
-    values, vectors = np.linalg.eigh(np.where(aside[:, None] | aside, 0.0, covariance))
-    steps = normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
-    steps = np.where(reach != 0, np.sign(reach) * np.where(np.isfinite(sd), sd, 0.0) * np.abs(normal), steps)
-    return np.clip(z + steps, *bounds)
+    root, one_sided = factored(covariance, reach)
+    return np.clip(z + normal @ root.T + one_sided * np.abs(normal), *bounds)
 
 
 def spread(

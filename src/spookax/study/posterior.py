@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import Float
 from ..estimation.problem import Fit
 from ..models import ParameterMap
 from ..models.parameters import Free, Tie
@@ -25,6 +26,21 @@ class Gaussian:
     mean: np.ndarray  # (p,)
     covariance: np.ndarray  # (p, p)
     reach: np.ndarray  # (p,)
+
+
+def factored(
+    covariance: Float[np.ndarray, "p p"], reach: Float[np.ndarray, " p"]
+) -> tuple[Float[np.ndarray, "p p"], Float[np.ndarray, " p"]]:
+    """What draws are made with: z = mean + root n + one_sided |n| for standard normal n.
+
+    `root` is a factor of the covariance of the unknowns that are at no bound; `one_sided` the standard deviation of the
+    others, with the sign of the way they may go. Of what nothing is known both are zero: it stays as found.
+    """
+    sd = np.sqrt(np.diag(covariance))
+    unknown = ~np.isfinite(sd)
+    aside = unknown | (reach != 0)
+    values, vectors = np.linalg.eigh(np.where(aside[:, None] | aside, 0.0, covariance))
+    return vectors * np.sqrt(np.maximum(values, 0.0)), np.sign(reach) * np.where(unknown, 0.0, sd)
 
 
 def posterior_content(shared: ParameterMap, fit: Fit) -> dict[str, Any]:
