@@ -4,14 +4,17 @@ A pair always has the same number of places; those where it cannot touch in the 
 margin: a place with a gap is a place like any other, and whether the bodies reach it in a step is said by its row.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 
-from .._typing import Array, Bool, Float
-from ..math.blocks import take
+from .._typing import Array, Bool, Float, Int
+from ..math.blocks import gathered, take
 from . import box, plane, rounded
+
+Which = Sequence[int] | Int[Array, " pairs"]
 
 
 class Posed(eqx.Module):
@@ -46,12 +49,16 @@ _OF_KIND = {
 }
 
 
-def touches(kind: tuple[str, str], surfaces: Posed, first: list[int], second: list[int]) -> Touch:
+def touches(kind: tuple[str, str], surfaces: Posed, first: Which, second: Which) -> Touch:
     """The places of all pairs of one kind, one below the other.
 
     **Arguments:** `kind`: types of the surfaces, a key of `spookax.scene.contacts.POINTS`; `surfaces`: all, stacked;
-    `first`, `second`: which of them the pairs are of.
+    `first`, `second`: which of them the pairs are of, known when the program is built or found while it runs.
     """
-    A, B = (jax.tree.map(lambda a: take(a, which), surfaces) for which in (first, second))  # noqa: B023
+    A, B = (jax.tree.map(lambda a: _at(a, which), surfaces) for which in (first, second))  # noqa: B023
     found = Touch(*jax.vmap(_OF_KIND[kind])(A, B))
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), found)
+
+
+def _at(values: Array, which: Which) -> Array:
+    return gathered(values, which) if isinstance(which, jax.Array) else take(values, which)

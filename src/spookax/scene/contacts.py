@@ -92,6 +92,11 @@ class Contacts(Strict):
     passes: Annotated[int, pydantic.Field(strict=True, ge=1, le=20)] = Field(
         default=3, description="Times that a step is solved where the speed of slip has changed in it (no unit)"
     )
+    slots: Annotated[int, pydantic.Field(strict=True, ge=1)] | None = Field(
+        default=None,
+        description="Pairs of one kind (box on box, ...) that may be near each other at a time; four for every body, or "
+        "all pairs where these are fewer (no unit)",
+    )
 
     @pydantic.model_validator(mode="after")
     def _default_material(self) -> "Contacts":

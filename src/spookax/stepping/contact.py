@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..constraints import Rows, contacts
+from ..constraints.contact_jacobian import Slots
 from ..math.blocks import inverses, take
 from ..math.product import matvec
 from ..system import System
@@ -68,6 +69,11 @@ def touching(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> saddle.
         return None
     _, slope = contacts.answer(rows.contacts, contacts.rates(system, rows.contacts, v))
     return saddle.Touching(rows.contacts.J, slope)
+
+
+def slots(rows: Rows) -> Slots | None:
+    """The pairs of the rows' contacts, where these are in slots."""
+    return rows.contacts.J if rows.contacts is not None and isinstance(rows.contacts.J, Slots) else None
 
 
 def linear(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:

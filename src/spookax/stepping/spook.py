@@ -48,6 +48,7 @@ class StepInfo(eqx.Module):
     box_impulses: Float[Array, " boxes"]  # F x of these rows along their lines [N m s or N s]
     pivots: Int[Array, ""]
     contact_impulses: Float[Array, "points 3"]  # on the body of the first surface, world axes [N s]
+    contact_pairs: Int[Array, " slots"]  # pairs in slots, as in `System.contacts`, -1 where none is
 
 
 class _Solved(NamedTuple):
@@ -402,8 +403,12 @@ def step(
     solver, guess = solver or default_solver(system), jax.lax.stop_gradient(guess)
     rows, (v, lam, x, (mlcp_result, pivots)) = _solve_passes(system, solver, rows, guess, prepared.params.step)
     mlcp_result = MLCP_RESULTS.where(impact_result == MLCP_RESULTS.successful, mlcp_result, impact_result)
+    slots = contact.slots(rows)
+    if slots is not None:
+        mlcp_result = MLCP_RESULTS.where(slots.overflow, MLCP_RESULTS.contact_slots, mlcp_result)
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
     after = remembered(system, state, advance(system, prepared, begun, rows, v), command)
     touch = contact.world_impulses(system, rows, v)
-    return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots, touch)
+    pairs = jnp.zeros(0, dtype=int) if slots is None else slots.pair
+    return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots, touch, pairs)

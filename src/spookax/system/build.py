@@ -107,7 +107,7 @@ def build(
     )
     tree = spanning_tree(len(names), joints)
     contacts = contacts_of(scene, number, unknown)
-    touching = contacts.touching_bodies
+    touching = set() if contacts.slots else contacts.touching_bodies
     given = own_rows(scene, constraints)
     bounded = tuple(row for row in given if row.bounded)
     constraints = tuple(row for row in given if not row.bounded)
