@@ -24,8 +24,10 @@ from .pivoting import on_set
 
 _ITERATIONS = 80
 # By the size of a float, parts of what forces change of the velocity in the step and of a part of itself: what ends the
-# search, and what is a solution where rounding lets nothing better be found.
+# search; what needs none, as at rest the velocity before the step is the solution; and what is a solution where rounding
+# lets nothing better be found.
 _EXACT = {8: 1e-10, 4: 1e-5}
+_KEPT = {8: 1e-8, 4: 1e-5}
 _ENOUGH = {8: 1e-6, 4: 1e-2}
 _PART = 0.1
 _HALVED = 0.5
@@ -105,7 +107,7 @@ def newton(system: System, rows: Rows) -> Found:
     assert touch is not None
     bare = _without(rows, jnp.zeros_like(rows.p))
     mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
-    exact, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _ENOUGH))
+    exact, kept, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _KEPT, _ENOUGH))
     changed = _speed(matvec(inverse, rows.p) + touch.start, rows.D, mass)
     unit = jnp.maximum(changed + _PART * _speed(touch.start, rows.D, mass), jnp.finfo(changed.dtype).tiny)
 
@@ -123,7 +125,7 @@ def newton(system: System, rows: Rows) -> Found:
     def go_on(carry):
         _, _, (_, _, worst), before, k = carry
         stuck = (worst <= enough) & (worst > _HALVED * before)
-        return ~(worst <= exact) & ~stuck & (k < _ITERATIONS) & jnp.isfinite(worst)
+        return ~(worst <= jnp.where(k == 0, kept, exact)) & ~stuck & (k < _ITERATIONS) & jnp.isfinite(worst)
 
     def body(carry):
         v, lam, (r, gap, before), _, k = carry
