@@ -34,6 +34,14 @@ class Sides(eqx.Module):
         return sums(each, of.sides_of_bodies(system.num_bodies))
 
 
+class Order(eqx.Module):
+    """An order of the bodies in which those that touch are not far from each other."""
+
+    bodies: Int[Array, " bodies"]  # in this order
+    place: Int[Array, " bodies"]  # of every body
+    width: Int[Array, ""]  # how far bodies of one slot are apart in it
+
+
 class Slots(eqx.Module):
     """Of the pairs in slots. A body's number is that of all bodies together for the world."""
 
@@ -44,6 +52,7 @@ class Slots(eqx.Module):
     to_first: Float[Array, "slots 6 6"]  # twist of the pair from the velocity of its first body
     to_second: Float[Array, "slots 6 6"]  # and of the second, with its sign
     X: Float[Array, "points 3 6"]  # rates of the places from the twist
+    order: Order | None  # of many bodies
 
     def rates(self, system: System, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
         """J v."""
@@ -63,7 +72,7 @@ class Slots(eqx.Module):
     def added(
         self, system: System, matrix: Float[Array, "n n"], slope: Float[Array, "points 3 3"]
     ) -> Float[Array, "n n"]:
-        """A matrix whose first rows are those of the bodies, six each, with J^T slope J added."""
+        """A matrix whose first rows are those of the bodies in their order, six each, with J^T slope J added."""
         pulled, parts, begin = matmul(slope, self.X), [], 0
         for count, places in system.contacts.parts:
             mine = (a[begin : begin + count * places].reshape(count, 3 * places, 6) for a in (self.X, pulled))
@@ -74,6 +83,8 @@ class Slots(eqx.Module):
         blocks = matmul(jnp.swapaxes(both, 1, 2), matmul(joined(parts), both))
         blocks = blocks.reshape(-1, 2, 6, 2, 6).swapaxes(2, 3).reshape(-1, 6, 6)
         a, b, size = self.first, self.second, 6 * system.num_bodies
+        if self.order is not None:
+            a, b = (gathered(jnp.append(self.order.place, system.num_bodies), x) for x in (a, b))
         at = jnp.stack([jnp.stack([a, a, b, b], axis=1), jnp.stack([a, b, a, b], axis=1)], axis=-1).reshape(-1, 2)
         windows = lax.ScatterDimensionNumbers((1, 2), (), (0, 1))
         # what acts on the world lands in rows and columns that are cut off

@@ -14,10 +14,10 @@ import numpy as np
 
 from .._typing import Array, Bool, Float, Int
 from ..collision import Posed, Touch, broad, touches
-from ..math import rotation
+from ..math import dense, rotation
 from ..math.blocks import gathered, joined, take
 from ..system import Params, System
-from .contact_jacobian import Slots, to_points, twists
+from .contact_jacobian import Order, Slots, to_points, twists
 
 _PART = 0.05  # of the least half length or radius of both surfaces, by which they may be apart
 
@@ -105,4 +105,22 @@ def jacobian(
     arm = point - to_points(system, about)
     X = jnp.concatenate([frame, rotation.cross(arm[:, None, :], frame)], axis=-1)
     to_first, to_second = twists(about, r_A, gathered(R, A)), -twists(about, r_B, gathered(R, B))
-    return Slots(jnp.where(chosen.filled, chosen.pair, -1), A, B, chosen.overflow, to_first, to_second, X)
+    pair = jnp.where(chosen.filled, chosen.pair, -1)
+    ordered = not system.node_rows and bool(dense.windows(6 * system.num_bodies))
+    order = _order(jax.lax.stop_gradient(r[:-1]), chosen.filled, A, B) if ordered else None
+    return Slots(pair, A, B, chosen.overflow, to_first, to_second, X, order)
+
+
+def _order(r: Float[Array, "bodies 3"], filled: Bool[Array, " slots"], A: Array, B: Array) -> Order:
+    """The bodies as they are numbered or along an axis of the world, whatever leaves those of a slot nearest."""
+    count = r.shape[0]
+    numbers = np.arange(count)
+    along = jnp.concatenate([jnp.asarray(numbers[None], r.dtype), r.T])
+    x, y = along[:, :, None], along[:, None, :]
+    before = (y < x) | ((y == x) & (numbers < numbers[:, None]))
+    places = jnp.sum(before, axis=2)  # no sort, which not every program has
+    both = filled & (A < count) & (B < count)
+    a, b = (jnp.where(both, bodies, 0) for bodies in (A, B))
+    width = jnp.max(jnp.abs(places[:, a] - places[:, b]), axis=1)
+    place = places[jnp.argmin(width)]
+    return Order(jnp.zeros_like(place).at[place].set(numbers), place, jnp.min(width))

@@ -17,6 +17,7 @@ from .blocks import inverses
 
 _BLOCKS = {240: 12, 10**9: 24}  # rows of a block, by the largest matrix that it is for
 _STAGED = 4  # blocks below which there is one stage only
+_BANDS = 3, 6  # parts of a large matrix that are windows for a band
 
 
 def rows_of_block(size: int) -> int:
@@ -50,14 +51,35 @@ class Factor(NamedTuple):
         return lax.fori_loop(0, count, backward, y)[: x.shape[0]]
 
 
-def factor(matrix: Float[Array, "n n"]) -> Factor:
-    """The factors of a matrix whose leading blocks are regular."""
+def windows(size: int) -> tuple[int, ...]:
+    """Rows that a block and what it meets below may have, for matrices with a band: those that `factor` knows."""
+    b = rows_of_block(size)
+    return tuple(-(-size // part // b) * b for part in _BANDS) if b > min(_BLOCKS.values()) else ()
+
+
+def factor(matrix: Float[Array, "n n"], band: Int[Array, ""] | None = None) -> Factor:
+    """The factors of a matrix whose leading blocks are regular.
+
+    `band`: how far entries that are not zero lie from the diagonal, if that is known. In a large matrix with a narrow
+    band only a window is changed with every block.
+    """
     size = matrix.shape[0]
     b = rows_of_block(size)
     count = -(-size // b)
     more = count * b - size
     ones = jnp.concatenate([jnp.zeros(size, matrix.dtype), jnp.ones(more, matrix.dtype)])
-    lu = jnp.pad(matrix, ((0, more), (0, more))) + jnp.diag(ones)
+    filled = jnp.pad(matrix, ((0, more), (0, more))) + jnp.diag(ones)
+    narrow = windows(size) if band is not None else ()
+    if not narrow:
+        return _whole(filled, count, b)
+    fits = [b + band <= window for window in narrow]
+    which = len(narrow) - sum(fit.astype(int) for fit in fits)  # the windows get narrower
+    ways = [lambda m, w=w: _banded(m, count, b, w) for w in reversed(narrow)]
+    return lax.switch(which, [*ways, lambda m: _whole(m, count, b)], filled)
+
+
+def _whole(lu: Array, count: int, b: int) -> Factor:
+    """Without a band: in stages of half of the blocks that are left."""
     found = []
     first = 0
     while first < count:
@@ -68,6 +90,21 @@ def factor(matrix: Float[Array, "n n"]) -> Factor:
         found.append(part)
         first += now
     return Factor(lu, jnp.concatenate(found))
+
+
+def _banded(matrix: Array, count: int, b: int, window: int) -> Factor:
+    """With a band: every block and what it meets lie in a window."""
+    more = window - b
+
+    def eliminated(lu: Array, k: Int[Array, ""]) -> tuple[Array, Array]:
+        part = lax.dynamic_slice(lu, (k * b, k * b), (window, window))
+        pivot = inverses(part[None, :b, :b])[0]
+        lower = lax.dot(part[b:, :b], pivot)
+        below = jnp.concatenate([lower, part[b:, b:] - lax.dot(lower, part[:b, b:])], axis=1)
+        return lax.dynamic_update_slice(lu, jnp.concatenate([part[:b], below]), (k * b, k * b)), pivot
+
+    lu, pivots = lax.scan(eliminated, jnp.pad(matrix, ((0, more), (0, more))), jnp.arange(count))
+    return Factor(lu[: count * b, : count * b], pivots)
 
 
 def _below(lu: Array, k: Int[Array, ""], b: int) -> Array:

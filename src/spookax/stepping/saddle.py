@@ -11,9 +11,9 @@ from .._typing import Array, Float
 from ..constraints import bounded, contacts
 from ..constraints.assemble import Rows, node_rates, scatter
 from ..constraints.axes import rates
-from ..constraints.contact_jacobian import Sides, Slots
+from ..constraints.contact_jacobian import Order, Sides, Slots
 from ..math import block_sparse, dense
-from ..math.blocks import Store, sums, take
+from ..math.blocks import Store, gathered, sums, take
 from ..math.product import matmul, matvec
 from ..system import Axis, System
 
@@ -25,6 +25,13 @@ class Touching(NamedTuple):
 
     J: Sides | Slots
     slope: Float[Array, "points 3 3"]
+
+
+class Dense(NamedTuple):
+    """Factors of the whole matrix, with the bodies in an order of their own."""
+
+    factor: dense.Factor
+    order: Order | None
 
 
 def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None) -> Store:
@@ -105,12 +112,16 @@ def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows
 
 def factor(
     system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None
-) -> block_sparse.Factor | dense.Factor:
+) -> block_sparse.Factor | Dense:
     """LU of the step matrix, see `blocks`: by its blocks, or as one dense matrix where contacts are in slots."""
-    found = blocks(system, rows, pressed, touch)
     if touch is None or isinstance(touch.J, Sides):
-        return block_sparse.factor(system.pattern, found)
-    return dense.factor(touch.J.added(system, found.dense(system.pattern.sizes), touch.slope))
+        return block_sparse.factor(system.pattern, blocks(system, rows, pressed, touch))
+    order = touch.J.order
+    if order is not None:  # of free bodies
+        rows = eqx.tree_at(lambda r: r.D, rows, gathered(rows.D, order.bodies))
+    matrix = blocks(system, rows, pressed, touch).dense(system.pattern.sizes)
+    matrix = touch.J.added(system, matrix, touch.slope)
+    return Dense(dense.factor(matrix, None if order is None else 6 * order.width), order)
 
 
 def begin(system: System, rows: Rows) -> block_sparse.Begun:
@@ -133,15 +144,17 @@ def finish(system: System, begun: block_sparse.Begun, rows: Rows) -> block_spars
 
 def solve(
     system: System,
-    lu: block_sparse.Factor | dense.Factor,
+    lu: block_sparse.Factor | Dense,
     p: Float[Array, "bodies 6 c"],
     a: Float[Array, "nodes rows c"],
 ) -> tuple[Float[Array, "bodies 6 c"], Float[Array, "nodes rows c"]]:
     """(v, lam) with K (v, lam) = (p, a), several right-hand sides at once."""
     nb = system.num_bodies
-    if isinstance(lu, dense.Factor):
-        both = lu.solve(jnp.concatenate([p.reshape(-1, p.shape[2]), a.reshape(-1, a.shape[2])]))
+    if isinstance(lu, Dense):
+        p = p if lu.order is None else gathered(p, lu.order.bodies)
+        both = lu.factor.solve(jnp.concatenate([p.reshape(-1, p.shape[2]), a.reshape(-1, a.shape[2])]))
         v, lam = both[: 6 * nb].reshape(p.shape), both[6 * nb :].reshape(a.shape)
+        v = v if lu.order is None else gathered(v, lu.order.place)
         return v, jnp.where(system.filled[:, :, None], lam, 0.0)
     x, bodies, nodes = Store(), [(i,) for i in range(nb)], [(nb + i,) for i in range(len(system.node_rows))]
     x.put(bodies, p)
