@@ -1,5 +1,6 @@
 """Bodies that touch, beside MuJoCo in the same run: time of a step, at rest and while they settle; height after 10 s.
 
+The residual is the impulse that the step at rest leaves unexplained, over mass and h g, of the body where it is largest.
 MuJoCo steps the same scenes, written as MJCF, with its default solver (Newton) and with projected Gauss-Seidel, in its
 own loop. Its contacts are soft in its own way; both stand at rest or they would not be compared.
 """
@@ -13,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import spookax as sx
+from spookax.constraints import prepare
 from spookax.mjcf import write_mjcf
+from spookax.stepping import inverse_dynamics, step
 
 from . import peer
 from .measure import Row, beside, compile_now, row, timed
@@ -101,6 +104,7 @@ SCENES = {
     "stack10": lambda: stack(10),
     "quadruped": quadruped,
     "pile20": lambda: pile(20),
+    "pile100": lambda: pile(100),
 }
 
 
@@ -141,8 +145,19 @@ def _rows(name: str, scene: sx.Scene) -> list[Row]:
         row(name, "height after 10 s", height, "m"),
         row(name, "compile a rollout", begin.seconds, "s"),
         row(name, "speed at rest", float(jnp.max(jnp.abs(at_rest.v))), "m/s"),
+        row(name, "residual at rest", _residual(system, params, at_rest), "h g"),
+        row(name, "pairs near each other at rest", float(jnp.sum(found.contact_pairs[-1] >= 0)), ""),
         *rows,
     ]
+
+
+def _residual(system: sx.System, params: sx.Params, state: sx.State) -> float:
+    prepared, command = prepare(system, params), jnp.zeros(len(system.motors))
+    after, _ = step(system, prepared, state, command)
+    v = jnp.concatenate([after.v, after.w], axis=-1)
+    wrong = inverse_dynamics(system, prepared, state, v, command)[:, :3] / params.mass[:, None]
+    weight = params.step * jnp.linalg.norm(params.gravity)
+    return float(jnp.max(jnp.linalg.norm(wrong, axis=-1)) / weight)
 
 
 class _Other:

@@ -62,6 +62,21 @@ class Trajectory(eqx.Module):
         i = self.axis_names.index(name)
         return self.position[:, i], self.rate[:, i]
 
+    def contact_force(self, system: System, first: str, second: str | None = None) -> Float[Array, "n-1 3"]:
+        """Force on the surface `first` from the surface `second`, or from all, in every step, world axes [N].
+
+        Raises KeyError with the known names.
+        """
+        names = [surface.name for surface in system.contacts.surfaces]
+        for name in (first, second):
+            if name is not None and name not in names:
+                raise KeyError(f"no surface called '{name}'; known: {', '.join(names) or 'none'}")
+        others = set(names) if second is None else {second}
+        ends = [(names[a], names[b]) for a, b in system.contacts.ends]
+        signs = [float(a == first and b in others) - float(b == first and a in others) for a, b in ends]
+        pairs = system.contacts.places(self.contact_pairs)
+        return jnp.sum(jnp.array([*signs, 0.0])[pairs][..., None] * self.contact_forces, axis=1)
+
     def origins(self, params: Params) -> Float[Array, "n bodies 3"]:
         """Positions of the body frames' origins [m]."""
         return self.r - jnp.einsum("nbij,bj->nbi", rotation.matrix(self.e), params.com)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from .._typing import AnyArray
 from ..scene.contacts import POINTS, joined_bodies, kind_of_pair, pairs_of
 from ..scene.model import Scene
 
@@ -78,6 +79,13 @@ class Contacts:
     def parts(self) -> tuple[tuple[int, int], ...]:
         """Slots of every kind, and the places of each."""
         return tuple((count, POINTS[kind]) for count, kind in zip(self.slots, self.kinds, strict=True))
+
+    def places(self, pairs: AnyArray) -> AnyArray:
+        """The pair of every place, (..., points), from those in slots, (..., slots); -1 for a place of an empty slot."""
+        if not self.slots:
+            return np.broadcast_to(np.array(self.pair_of_point, dtype=int), (*pairs.shape[:-1], self.num_points))
+        slot_of_point = np.repeat(np.arange(sum(self.slots)), [n for count, n in self.parts for _ in range(count)])
+        return pairs[..., slot_of_point]
 
     @functools.cached_property
     def ends(self) -> np.ndarray:
