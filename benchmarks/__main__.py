@@ -43,6 +43,7 @@ PARTS = {
     "contact_speed.stack10": "of `contact_speed`: a stack of ten",
     "contact_speed.quadruped": "of `contact_speed`: twelve joints on four feet",
     "contact_speed.pile20": "of `contact_speed`: twenty boxes that fall onto each other",
+    "contact_speed.pile100": "of `contact_speed`: a hundred",
 }
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
