@@ -76,6 +76,7 @@ def test_a_motion_with_slots_is_that_without():
         few.contact_force(of_few, "ball")
 
 
+@pytest.mark.slow
 def test_too_few_slots_are_a_result():
     system, params, state = load(balls(2))
     prepared = prepare(system, params)
