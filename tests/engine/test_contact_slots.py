@@ -108,12 +108,14 @@ def test_derivatives_and_batches_know_slots():
     """Both modes against each other, against central differences and against those without slots; three at once."""
     found = []
     for slots in (ALL, 4):
-        system, params, state, ahead = run(mixed(slots), 12)
+        system, params, _, ahead = run(mixed(slots), 12)
 
         @jax.jit
         def after(x, system=system, params=params, state=ahead.state):
             moved = eqx.tree_at(lambda s: (s.r, s.v), state, (state.r + x[0], state.v + x[1:4]))
-            p = eqx.tree_at(lambda p: (p.material_friction, p.mass), params, (params.material_friction + x[4], 1 + x[5:9]))
+            p = eqx.tree_at(
+                lambda p: (p.material_friction, p.mass), params, (params.material_friction + x[4], 1 + x[5:9])
+            )
             prepared = prepare(system, p)
             for _ in range(2):
                 moved, _ = step(system, prepared, moved, jnp.zeros(0))
@@ -179,7 +181,8 @@ def test_in_32_bits_a_pile_settles_too(tmp_path):
         surfaces = {"floor": {"type": "plane"}, **{n: {"type": "box", "body": n, "size": (0.2,) * 3} for n in bodies}}
         system, params, state = load(Scene(spookax=1, bodies=bodies, contacts={"surfaces": surfaces, "slots": 4}))
         found = rollout(system, params, state, jnp.zeros((600, 0)))
-        print(found.r.dtype, system.contacts.slots, bool(jnp.all(jnp.abs(found.r[-1, :, 2] - state.r[:, 2]) < 0.05)))
+        stands = jnp.abs(found.r[-1, :, 2] - (0.1 + 0.2 * jnp.arange(4))) < 1e-3
+        print(found.r.dtype, system.contacts.slots, bool(jnp.all(stands)))
     """
     environment = os.environ | {"JAX_ENABLE_X64": "0", "SPOOKAX_CACHE": str(tmp_path)}
     command = [sys.executable, "-c", textwrap.dedent(code)]

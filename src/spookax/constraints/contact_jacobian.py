@@ -2,8 +2,8 @@
 
 `Sides`: of pairs that are known when the program is built, one Jacobian for every (place, body). `Slots`: of pairs
 that are found while it runs, with the numbers of their bodies as data. There the places of a pair see the motion of its
-first body against the second as one twist about the centre of mass of one of them, in world axes: what bodies add to the
-matrix is then a sum over the places of a pair of one 6 x 6 block, moved to both bodies.
+first body against the second as one twist about the centre of mass of one of them, in world axes: what a pair adds to
+the matrix is one 6 x 6 block, a sum over its places, moved to both bodies.
 """
 
 import equinox as eqx

@@ -1,9 +1,9 @@
 """Contacts of many pairs: those that are near each other at the time, in a fixed number of slots.
 
 Near is what may meet in a step: with the velocities before it, what weight adds, and a part of the size of the smaller
-surface for what impacts and motors add. What is missed all the same is found in the next step, as an overlap. Which pairs
-are in slots is a choice without derivative: a pair that is near and one that is left out differ by contacts that push
-in no case. Where more are near than slots can hold, `Slots.overflow` says so.
+surface for what impacts and motors add. What is missed all the same is found in the next step, as an overlap. Which
+pairs are in slots is a choice without derivative: what is left out would not push. Where more are near than slots can
+hold, `Slots.overflow` says so.
 """
 
 from typing import NamedTuple
@@ -101,7 +101,7 @@ def jacobian(
     r = jnp.concatenate([r, jnp.zeros_like(r[:1])])
     R = jnp.concatenate([rotation.matrix(e), jnp.eye(3, dtype=r.dtype)[None]])
     r_A, r_B = gathered(r, A), gathered(r, B)
-    about = jnp.where((A < system.num_bodies)[:, None], r_A, r_B)
+    about = jnp.where((system.num_bodies > A)[:, None], r_A, r_B)
     arm = point - to_points(system, about)
     X = jnp.concatenate([frame, rotation.cross(arm[:, None, :], frame)], axis=-1)
     to_first, to_second = twists(about, r_A, gathered(R, A)), -twists(about, r_B, gathered(R, B))
@@ -119,7 +119,7 @@ def _order(r: Float[Array, "bodies 3"], filled: Bool[Array, " slots"], A: Array,
     x, y = along[:, :, None], along[:, None, :]
     before = (y < x) | ((y == x) & (numbers < numbers[:, None]))
     places = jnp.sum(before, axis=2)  # no sort, which not every program has
-    both = filled & (A < count) & (B < count)
+    both = filled & (jnp.maximum(A, B) < count)
     a, b = (jnp.where(both, bodies, 0) for bodies in (A, B))
     width = jnp.max(jnp.abs(places[:, a] - places[:, b]), axis=1)
     place = places[jnp.argmin(width)]

@@ -8,7 +8,6 @@ can block the thread pool of a small machine, and is no faster from some hundred
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -69,8 +68,8 @@ def factor(matrix: Float[Array, "n n"], band: Int[Array, ""] | None = None) -> F
     more = count * b - size
     ones = jnp.concatenate([jnp.zeros(size, matrix.dtype), jnp.ones(more, matrix.dtype)])
     filled = jnp.pad(matrix, ((0, more), (0, more))) + jnp.diag(ones)
-    narrow = windows(size) if band is not None else ()
-    if not narrow:
+    narrow = windows(size)
+    if band is None or not narrow:
         return _whole(filled, count, b)
     fits = [b + band <= window for window in narrow]
     which = len(narrow) - sum(fit.astype(int) for fit in fits)  # the windows get narrower

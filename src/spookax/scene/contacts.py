@@ -94,8 +94,8 @@ class Contacts(Strict):
     )
     slots: Annotated[int, pydantic.Field(strict=True, ge=1)] | None = Field(
         default=None,
-        description="Pairs of one kind (box on box, ...) that may be near each other at a time; four for every body, or "
-        "all pairs where these are fewer (no unit)",
+        description="Pairs of one kind (box on box, ...) that may be near each other at a time; four for every body, "
+        "or all pairs where these are fewer (no unit)",
     )
 
     @pydantic.model_validator(mode="after")

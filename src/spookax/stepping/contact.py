@@ -24,8 +24,8 @@ from .pivoting import on_set
 
 _ITERATIONS = 80
 # By the size of a float, parts of what forces change of the velocity in the step and of a part of itself: what ends the
-# search; what needs none, as at rest the velocity before the step is the solution; and what is a solution where rounding
-# lets nothing better be found.
+# search; what needs none, as at rest the velocity before the step is the solution; and what is a solution where
+# rounding lets nothing better be found.
 _EXACT = {8: 1e-10, 4: 1e-5}
 _KEPT = {8: 1e-8, 4: 1e-5}
 _ENOUGH = {8: 1e-6, 4: 1e-2}
@@ -132,7 +132,7 @@ def newton(system: System, rows: Rows) -> Found:
         rate = contacts.rates(system, touch, v)
         impulse, falls = contacts.answer(touch, rate)
         x, free = at_bounds(v)
-        lu = saddle.factor(system, on_set(system, rows, free, x), None, saddle.Touching(touch.J, falls))
+        lu = saddle.factor_near(system, on_set(system, rows, free, x), None, saddle.Touching(touch.J, falls))
         dv, dlam = (part[..., 0] for part in saddle.solve(system, lu, -r[..., None], -gap[..., None]))
 
         drate = contacts.rates(system, touch, dv)

@@ -110,10 +110,16 @@ def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows
     return sums(both, sides)
 
 
-def factor(
-    system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None
+def factor(system: System, rows: Rows) -> block_sparse.Factor:
+    """Block LU of the step matrix, see `blocks`."""
+    return block_sparse.factor(system.pattern, blocks(system, rows))
+
+
+def factor_near(
+    system: System, rows: Rows, pressed: Array | None, touch: Touching | None
 ) -> block_sparse.Factor | Dense:
-    """LU of the step matrix, see `blocks`: by its blocks, or as one dense matrix where contacts are in slots."""
+    """LU of the step matrix near a solution, with its bearings and contacts, see `blocks`: by its blocks, or as one
+    dense matrix where contacts are in slots."""
     if touch is None or isinstance(touch.J, Sides):
         return block_sparse.factor(system.pattern, blocks(system, rows, pressed, touch))
     order = touch.J.order

@@ -191,7 +191,7 @@ def _levels_ahead(system: System, rows: Rows, found: _Solved, alone: Array) -> A
     more = saddle.spread(system, x * (box.force - alone))
     p = known.p + saddle.push(system, rows, more)
     pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, found.v)
-    lu = saddle.factor(system, known, pressed, touch)
+    lu = saddle.factor_near(system, known, pressed, touch)
     _, ahead = saddle.solve(system, lu, -p[..., None], -known.a[..., None])
     size, direction = saddle.across(system, lam)
     along = jnp.sum(direction * take(ahead[..., 0], [axis.joint for axis in saddle.pressing(system)]), axis=-1)
@@ -239,7 +239,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         lu = found.on_set
         if lu is None:
             pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, v)
-            lu = saddle.factor(system, on_set(system, settled, free, x), pressed, touch)
+            lu = saddle.factor_near(system, on_set(system, settled, free, x), pressed, touch)
         held = jnp.where(free, slack / box.slack, 0.0 if moved is None else -moved)
         more = saddle.spread(system, settled.box.force * held)
         balance = balance + saddle.push(system, rows, more)

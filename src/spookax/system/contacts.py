@@ -81,7 +81,7 @@ class Contacts:
         return tuple((count, POINTS[kind]) for count, kind in zip(self.slots, self.kinds, strict=True))
 
     def places(self, pairs: AnyArray) -> AnyArray:
-        """The pair of every place, (..., points), from those in slots, (..., slots); -1 for a place of an empty slot."""
+        """The pair of every place, (..., points), from those in slots, (..., slots); -1 in an empty slot."""
         if not self.slots:
             return np.broadcast_to(np.array(self.pair_of_point, dtype=int), (*pairs.shape[:-1], self.num_points))
         slot_of_point = np.repeat(np.arange(sum(self.slots)), [n for count, n in self.parts for _ in range(count)])
