@@ -155,11 +155,15 @@ def _rows(name: str, scene: sx.Scene) -> list[Row]:
 
 def _residual(system: sx.System, params: sx.Params, state: sx.State) -> float:
     prepared, command = prepare(system, params), jnp.zeros(len(system.motors))
-    after, _ = step(system, prepared, state, command)
-    v = jnp.concatenate([after.v, after.w], axis=-1)
-    wrong = inverse_dynamics(system, prepared, state, v, command)[:, :3] / params.mass[:, None]
-    weight = params.step * jnp.linalg.norm(params.gravity)
-    return float(jnp.max(jnp.linalg.norm(wrong, axis=-1)) / weight)
+
+    @sx.jit
+    def largest(state: sx.State) -> Any:
+        after, _ = step(system, prepared, state, command)
+        v = jnp.concatenate([after.v, after.w], axis=-1)
+        wrong = inverse_dynamics(system, prepared, state, v, command)[:, :3] / params.mass[:, None]
+        return jnp.max(jnp.linalg.norm(wrong, axis=-1)) / (params.step * jnp.linalg.norm(params.gravity))
+
+    return float(largest(state))
 
 
 class _Other:

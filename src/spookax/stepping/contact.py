@@ -24,8 +24,8 @@ from .pivoting import on_set
 
 _ITERATIONS = 80
 # By the size of a float, parts of what forces change of the velocity in the step and of a part of itself: what ends the
-# search; what needs none, as at rest the velocity before the step is the solution; and what is a solution where
-# rounding lets nothing better be found.
+# search; what needs none where the matrix is dense (piles come to rest up to rounding in rows that just hold, and would
+# be factorised in every step to no end); and what is a solution where rounding lets nothing better be found.
 _EXACT = {8: 1e-10, 4: 1e-5}
 _KEPT = {8: 1e-8, 4: 1e-5}
 _ENOUGH = {8: 1e-6, 4: 1e-2}
@@ -108,6 +108,7 @@ def newton(system: System, rows: Rows) -> Found:
     bare = _without(rows, jnp.zeros_like(rows.p))
     mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
     exact, kept, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _KEPT, _ENOUGH))
+    kept = kept if system.contacts.slots else exact
     changed = _speed(matvec(inverse, rows.p) + touch.start, rows.D, mass)
     unit = jnp.maximum(changed + _PART * _speed(touch.start, rows.D, mass), jnp.finfo(changed.dtype).tiny)
 
