@@ -27,7 +27,11 @@ def half_widths(
     radius, length = posed.size[:, None, 0], posed.size[:, None, 1]
     across = jnp.sqrt(jnp.maximum(1 - local[..., 2] ** 2, 0.0))
     of_round = jnp.where(disc, across, 1.0) * radius + jnp.where(ball, 0.0, jnp.abs(local[..., 2]) * length)
-    return jnp.where(box, jnp.sum(jnp.abs(local) * posed.size[:, None], axis=-1), of_round)
+    found = jnp.where(box, jnp.sum(jnp.abs(local) * posed.size[:, None], axis=-1), of_round)
+    if posed.mesh is None:
+        return found
+    reach = jnp.max(jnp.abs(matmul(local, jnp.swapaxes(posed.mesh.vertices, 1, 2))), axis=-1)
+    return jnp.where(np.array([kind == "mesh" for kind in types])[:, None], reach, found)
 
 
 def apart(types: tuple[str, ...], posed: Posed, first: Indices, second: Indices) -> Float[Array, " pairs"]:

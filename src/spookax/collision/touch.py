@@ -12,17 +12,29 @@ import jax
 
 from .._typing import Array, Bool, Float, Int
 from ..math.blocks import gathered, take
-from . import box, plane, rounded
+from . import box, mesh, plane, rounded
 
 Which = Sequence[int] | Int[Array, " pairs"]
 
 
+class Mesh(eqx.Module):
+    """A convex mesh in its own axes, filled up by its first vertex and triangle. Nothing of it is differentiated."""
+
+    vertices: Float[Array, "vertices 3"]  # [m]
+    is_vertex: Bool[Array, " vertices"]
+    triangles: Float[Array, "triangles 3 3"]  # corners, seen from outside anticlockwise [m]
+
+
 class Posed(eqx.Module):
-    """A surface in the world. `size`: half lengths of a box, (radius, half length) of what is round, then zeros."""
+    """A surface in the world. `size`: half lengths of a box, (radius, half length) of what is round, then zeros.
+
+    `mesh`: where some surface is one; of the others the numbers are any.
+    """
 
     r: Float[Array, " 3"]  # centre [m]
     R: Float[Array, "3 3"]  # its axes are the columns
     size: Float[Array, " 3"]  # [m]
+    mesh: Mesh | None = None
 
 
 class Touch(NamedTuple):
@@ -39,10 +51,12 @@ _OF_KIND = {
     ("capsule", "plane"): plane.capsule,
     ("box", "plane"): plane.box,
     ("cylinder", "plane"): plane.cylinder,
+    ("mesh", "plane"): plane.mesh,
     ("sphere", "sphere"): rounded.sphere_sphere,
     ("sphere", "capsule"): rounded.sphere_capsule,
     ("sphere", "cylinder"): rounded.sphere_cylinder,
     ("sphere", "box"): box.sphere_box,
+    ("sphere", "mesh"): mesh.sphere_mesh,
     ("capsule", "capsule"): rounded.capsule_capsule,
     ("capsule", "box"): box.capsule_box,
     ("box", "box"): box.box_box,

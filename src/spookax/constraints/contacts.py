@@ -14,17 +14,19 @@ solution (`stepping.contact`). A fixed point is Coulomb's law.
 Sources: Marklund, Servin, Larson (2025), eqs. (2.22)-(2.24); Castro, Permenter, Han (2022) for the regularised cone.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Bool, Float
-from ..collision import touches
-from ..collision.touch import Posed, Touch
+from ..collision import Mesh, Posed, Touch, touches
 from ..math import rotation
 from ..math.blocks import gathered, take
 from ..math.product import matmul, matvec
+from ..scene.hulls import MOST_TRIANGLES, MOST_VERTICES
 from ..system import Params, System
 from . import contact_slots
 from .contact_jacobian import Sides, Slots, to_points
@@ -55,9 +57,27 @@ def surfaces(system: System, params: Params, r: Float[Array, "bodies 3"], e: Flo
     origin = jnp.concatenate([r, jnp.zeros_like(r[:1])])[np.array(of)]
     com = jnp.concatenate([params.com, jnp.zeros_like(r[:1])])[np.array(of)]
     turned = matmul(R, rotation.matrix(rotation.exp(params.surface_turn)))
-    boxes = np.array([surface.type == "box" for surface in system.contacts.surfaces])[:, None]
+    boxes = np.array([surface.type in ("box", "mesh") for surface in system.contacts.surfaces])[:, None]
     halves = params.surface_size * np.where(boxes, 0.5, [1.0, 0.5, 1.0]).astype(params.surface_size.dtype)
-    return Posed(origin + matvec(R, params.surface_at - com), turned, halves)
+    return Posed(origin + matvec(R, params.surface_at - com), turned, halves, _meshes(system, r.dtype))
+
+
+def _meshes(system: System, dtype: Any) -> Mesh | None:
+    """The meshes of all surfaces, where there are some; of the others a single point."""
+    hulls = [surface.hull for surface in system.contacts.surfaces]
+    if not any(hulls):
+        return None
+    vertices = np.zeros((len(hulls), MOST_VERTICES, 3))
+    corners = np.zeros((len(hulls), MOST_TRIANGLES, 3, 3))
+    count = np.array([len(hull.vertices) if hull else 0 for hull in hulls])
+    for i, hull in enumerate(hulls):
+        if hull:
+            own = np.array(hull.vertices)
+            vertices[i] = own[[*range(len(own)), *[0] * (MOST_VERTICES - len(own))]]
+            sides = [*hull.triangles, *[hull.triangles[0]] * (MOST_TRIANGLES - len(hull.triangles))]
+            corners[i] = own[np.array(sides)]
+    exists = np.arange(MOST_VERTICES) < count[:, None]
+    return Mesh(jnp.asarray(vertices, dtype), jnp.asarray(exists), jnp.asarray(corners, dtype))
 
 
 def places(system: System, posed: Posed) -> Touch:

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from spookax.scene.explain import Finding, nearest, refuse, shown
 from spookax.scene.fields import Name, NonNegative, Positive, Strict
+from spookax.scene.hulls import MOST_VERTICES, refusal
 from spookax.scene.kinds import kind_of
-from spookax.scene.shapes import Box, Capsule, Cylinder, Placed, Sphere
+from spookax.scene.shapes import Box, Capsule, Cylinder, Mesh, Placed, Sphere
 
 DEFAULT = "default"
 WORLD = "world"
@@ -21,10 +22,12 @@ POINTS = {
     ("capsule", "plane"): 2,
     ("box", "plane"): 8,
     ("cylinder", "plane"): 10,
+    ("mesh", "plane"): MOST_VERTICES,
     ("sphere", "sphere"): 1,
     ("sphere", "capsule"): 1,
     ("sphere", "cylinder"): 1,
     ("sphere", "box"): 1,
+    ("sphere", "mesh"): 1,
     ("capsule", "capsule"): 5,
     ("capsule", "box"): 3,
     ("box", "box"): 9,
@@ -68,7 +71,21 @@ class BoxSurface(_Touches, Box):
     """A box that touches."""
 
 
-Surface = Annotated[Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface, Field(discriminator="type")]
+class MeshSurface(_Touches, Mesh):
+    """A convex mesh that touches."""
+
+    hull: bool = Field(default=False, description="Let its convex hull touch if it is not convex, or not closed")
+
+    @pydantic.model_validator(mode="after")
+    def _convex(self) -> "MeshSurface":
+        if (wrong := refusal(self, self.hull)) is not None:
+            refuse([Finding(("file",), self.file, *wrong)])
+        return self
+
+
+Surface = Annotated[
+    Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface | MeshSurface, Field(discriminator="type")
+]
 
 
 class Contacts(Strict):

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._typing import AnyArray
 from ..scene.contacts import POINTS, joined_bodies, kind_of_pair, pairs_of
+from ..scene.hulls import Hull, hull_of
 from ..scene.model import Scene
 
 Kind = tuple[str, str]
@@ -21,12 +22,13 @@ _NEAR = 4  # pairs of one kind near each other, for every body that has such: se
 
 @dataclasses.dataclass(frozen=True)
 class Surface:
-    """A surface of a body (-1: the world); `material`: its number."""
+    """A surface of a body (-1: the world); `material`: its number; `hull`: of a mesh."""
 
     name: str
     type: str
     body: int
     material: int
+    hull: Hull | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +143,8 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
         return NO_CONTACTS
     materials = tuple(found.materials)
     surfaces = tuple(
-        Surface(name, s.type, number[s.body], materials.index(s.material)) for name, s in found.surfaces.items()
+        Surface(name, s.type, number[s.body], materials.index(s.material), hull_of(s) if s.type == "mesh" else None)
+        for name, s in found.surfaces.items()
     )
     index = {surface.name: i for i, surface in enumerate(surfaces)}
     joined = joined_bodies({name: joint.model_dump() for name, joint in scene.joints.items()})
