@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from spookax import load
-from spookax._results import STEP_RESULTS
 from spookax.constraints import contacts
 from spookax.scene import Scene
 from spookax.stepping import rollouts
@@ -67,7 +66,7 @@ SCENES = {
 
 @pytest.mark.parametrize("name", SCENES)
 def test_nothing_explodes(name):
-    """No NaN; what stops early says why; no more energy than at the start, and no surface deep in another."""
+    """No NaN, no step that fails, no more energy than at the start, and no surface deep in another."""
     scene = SCENES[name]
     system, params, state = load(scene)
     rng = np.random.default_rng(4)
@@ -79,7 +78,7 @@ def test_nothing_explodes(name):
     found = rollouts(system, params, states, jnp.zeros((STARTS, STEPS, 0)), throw=False)
     for leaf in jax.tree.leaves(found):
         assert jnp.all(jnp.isfinite(leaf)) or not jnp.issubdtype(leaf.dtype, jnp.floating)
-    assert np.mean(np.asarray(found.failed_step) >= 0) == 0, STEP_RESULTS[found.result[0]]
+    assert np.all(np.asarray(found.failed_step) < 0)
 
     moment = np.asarray(params.inertia)[:, :3]
     energy = 0.5 * np.sum(np.asarray(params.mass) * np.sum(found.v**2, axis=3), axis=2)
