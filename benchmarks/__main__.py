@@ -44,6 +44,7 @@ PARTS = {
     "contact_speed.stack10": "of `contact_speed`: a stack of ten",
     "contact_speed.quadruped": "of `contact_speed`: twelve joints on four feet",
     "contact_speed.pile20": "of `contact_speed`: twenty boxes that fall onto each other",
+    "contact_speed.pile100": "of `contact_speed`: a hundred",
 }
 FAMILIES = ("trust.", "coverage.", "trajectories.")  # whose parts have names of their own
 SWEEPS = {

@@ -1,5 +1,7 @@
 """Bodies that touch, beside MuJoCo in the same run: time of a step, at rest and while they settle; height after 10 s.
 
+The residual is the impulse that a step at rest leaves unexplained, over mass and h g: that of the body where it is
+largest.
 MuJoCo steps the same scenes, written as MJCF, with its default solver (Newton) and with projected Gauss-Seidel, in its
 own loop. Its contacts are soft in its own way; both stand at rest or they would not be compared.
 """
@@ -13,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import spookax as sx
+from spookax.constraints import prepare
 from spookax.mjcf import write_mjcf
+from spookax.stepping import inverse_dynamics, step
 
 from . import peer
 from .measure import Row, beside, compile_now, row, timed
@@ -26,7 +30,12 @@ SIZE = 0.2
 
 def run(part: str = "") -> list[Row]:
     """Rows of all scenes, or of the one that `part` names."""
-    return [line for name, scene in SCENES.items() if part in ("", name) for line in _rows(name, scene())]
+    rows = [line for name, scene in SCENES.items() if part in ("", name) for line in _rows(name, scene())]
+    took = {line["case"]: line["best"] for line in rows if line["quantity"] == "step at rest"}
+    if {"pile20", "pile100"} <= took.keys():
+        growth = np.log(float(took["pile100"] or 0) / float(took["pile20"] or 1)) / np.log(5)
+        rows.append(row("piles", "power of the number of boxes that a step at rest grows with", growth, ""))
+    return rows
 
 
 # --- the scenes
@@ -101,6 +110,7 @@ SCENES = {
     "stack10": lambda: stack(10),
     "quadruped": quadruped,
     "pile20": lambda: pile(20),
+    "pile100": lambda: pile(100),
 }
 
 
@@ -128,6 +138,8 @@ def _rows(name: str, scene: sx.Scene) -> list[Row]:
     rest = timed(lambda: later.call(at_rest, controls), 1.0).best
     height = float(np.max(np.asarray(at_rest.r)[:, 2]))
     rows = [row(name, "failed steps in 10 s", float(worst >= 0), "")]
+    if system.contacts.slots:
+        rows.append(row(name, "pairs in slots at rest", float(jnp.sum(found.contact_pairs[-1] >= 0)), ""))
     theirs: dict[str, dict[str, float]] = {"settle": {}, "rest": {}}
     for solver in ("Newton", "PGS") if peer.mujoco() else ():
         other = _Other(scene, solver)
@@ -141,8 +153,22 @@ def _rows(name: str, scene: sx.Scene) -> list[Row]:
         row(name, "height after 10 s", height, "m"),
         row(name, "compile a rollout", begin.seconds, "s"),
         row(name, "speed at rest", float(jnp.max(jnp.abs(at_rest.v))), "m/s"),
+        row(name, "residual at rest", _residual(system, params, at_rest), "h g"),
         *rows,
     ]
+
+
+def _residual(system: sx.System, params: sx.Params, state: sx.State) -> float:
+    prepared, command = prepare(system, params), jnp.zeros(len(system.motors))
+
+    @sx.jit
+    def largest(state: sx.State) -> Any:
+        after, _ = step(system, prepared, state, command)
+        v = jnp.concatenate([after.v, after.w], axis=-1)
+        wrong = inverse_dynamics(system, prepared, state, v, command)[:, :3] / params.mass[:, None]
+        return jnp.max(jnp.linalg.norm(wrong, axis=-1)) / (params.step * jnp.linalg.norm(params.gravity))
+
+    return float(largest(state))
 
 
 class _Other:

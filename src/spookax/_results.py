@@ -31,6 +31,10 @@ class MLCP_RESULTS(eqx.Enumeration):
         "are too stiff for the arithmetic (raise `contacts.relative_compliance`, or use float64), bodies that start "
         "deep inside each other, or a step size too large for the motion."
     )
+    contact_slots = (
+        "More pairs of surfaces were near each other than there are slots for, so that some contacts were left out. "
+        "Raise `contacts.slots`: it counts the pairs of one kind, such as box on box."
+    )
     nonfinite_input = (
         "The complementarity problem has a NaN or an infinity in N or q, or bounds that are NaN, crossed "
         "or both infinite on one side. Look for a zero mass, a zero step size, or a state that has already "

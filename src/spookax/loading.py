@@ -257,10 +257,12 @@ def _cut_short(system: System, scene: Scene, gaps: np.ndarray, tolerance: float)
 def _inside_each_other(system: System, gaps: np.ndarray, sizes: np.ndarray) -> Iterator[Finding]:
     """Surfaces that overlap at t = 0 by more than a part of their size, which would throw them apart."""
     of = system.contacts
-    for i, pair in enumerate(of.pairs):
+    least = np.full(len(of.pairs), np.inf)
+    np.minimum.at(least, np.array(of.pair_of_point, dtype=int), gaps)
+    for pair, gap in zip(of.pairs, least.tolist(), strict=True):
         first, second = of.surfaces[pair.first], of.surfaces[pair.second]
         lengths = sizes[[pair.first, pair.second]]
-        depth = -float(np.min(gaps[np.array(of.pair_of_point) == i]))
+        depth = -gap
         if depth > _OVERLAP * np.min(lengths[lengths > 0]):
             bodies = [system.bodies[s.body] for s in (first, second) if s.body >= 0]
             message = f"starts {depth:.3g} m inside `{second.name}`"

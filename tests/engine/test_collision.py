@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from engine.mechanisms import compiled
 
+from spookax.collision import broad
 from spookax.collision.touch import Posed, touches
 from spookax.math import rotation
 from spookax.scene.contacts import POINTS
@@ -103,3 +104,32 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
     assert np.mean(apart) > 0.3
     np.testing.assert_allclose(np.linalg.norm(touch.normal[place], axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(rate[place][apart], expected[place][apart], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", FIXED, ids="-".join)
+def test_no_pair_is_farther_apart_than_the_broad_phase_says(kind):
+    """It is a bound from below on the gap, and the gap above a plane."""
+    r, turn = draws(kind)
+    between = broad.above if kind[1] == "plane" else broad.apart
+
+    def both(r, turn):
+        R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
+        posed = Posed(r, R, jnp.array([SIZE[shape] for shape in kind]))
+        touch = touches(kind, posed, [0], [1])
+        return between(kind, posed, np.array([0]), np.array([1]))[0], jnp.min(jnp.where(touch.live, touch.gap, jnp.inf))
+
+    bound, gap = map(np.asarray, compiled(jax.vmap(both))(r, turn))
+    assert np.all(bound <= gap + 1e-12)
+    if kind[1] == "plane":
+        np.testing.assert_allclose(bound, gap, atol=1e-12)
+    else:
+        assert np.mean(bound > 0) > 0.3 * np.mean(gap > 0)
+
+
+def test_pairs_that_are_near_come_first_in_the_slots():
+    near = jnp.array([False, True, False, True, True])
+    for count, overflow in ((4, False), (3, False), (2, True)):
+        number, filled, too_many = broad.slots(near, count)
+        expected = [1, 3, 4][:count]
+        assert number[filled].tolist() == expected
+        assert bool(too_many) == overflow

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from mjcf.models import mujoco, write
 
+from spookax import load
+from spookax.constraints.contacts import gaps
 from spookax.mjcf import MjcfError, import_mjcf, write_mjcf
 from spookax.scene.contacts import joined_bodies, pairs_of
 
@@ -133,3 +135,27 @@ def test_restitution_is_not_written(tmp_path):
     contacts = contacts_of(scene).model_copy(update={"materials": elastic})
     with pytest.raises(MjcfError, match="`restitution`"):
         write_mjcf(scene.model_copy(update={"contacts": contacts}), tmp_path / "elastic.xml")
+
+
+PART = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+
+
+def test_a_mesh_touches_a_plane_where_mujoco_has_it(tmp_path):
+    """The height of the lowest vertex, by the places of ours and by the contacts of MuJoCo."""
+    (tmp_path / "part.obj").write_text(PART)
+    path = write(
+        tmp_path,
+        '<asset><mesh name="m" file="part.obj" scale="0.1 0.1 0.1"/></asset><worldbody>'
+        '<geom name="floor" type="plane" size="1 1 .1"/><body name="a" pos="0 0 0.2"><freejoint/>'
+        '<geom name="part" type="mesh" mesh="m" quat="0.8 0.1 0.3 0.2" margin="1" gap="1"/></body></worldbody>',
+    )
+    scene = import_mjcf(path).scene
+    system, params, state = load(scene)
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    expected = min(contact.dist for contact in data.contact)
+    assert float(gaps(system, params, state.r, state.e).min()) == pytest.approx(expected, abs=1e-7)
+    surface = contacts_of(scene).surfaces["part"]
+    assert surface.type == "mesh"
+    assert not surface.hull

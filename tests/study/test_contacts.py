@@ -25,6 +25,13 @@ def slides() -> dict[str, Any]:
     return _scene(body, surfaces, 0.005, friction=0.2)
 
 
+def slides_by_a_wall() -> dict[str, Any]:
+    """The same, with a slot for the table or for a wall that is far away."""
+    scene = slides()
+    scene["contacts"]["surfaces"]["wall"] = {"type": "plane", "at": [-3.0, 0.0, 0.0], "rotation": [0.0, np.pi / 2, 0.0]}
+    return {**scene, "contacts": {**scene["contacts"], "slots": 1}}
+
+
 def bounces() -> dict[str, Any]:
     """A ball that falls onto a table."""
     body = {"mass": 0.05, "inertia": [8e-6] * 3, "initial": {"position": [0, 0, 0.5], "velocity": [0.3, 0, 0]}}
@@ -75,6 +82,7 @@ def test_first_trajectories_of_free_bodies_are_where_poses_were_read(tmp_path):
 
 CASES = {
     "friction": (slides, 0.8, {"contacts.materials.default.friction": (0.5, 0.2)}),
+    "slots": (slides_by_a_wall, 0.8, {"contacts.materials.default.friction": (0.5, 0.2)}),
     "restitution": (
         bounces,
         1.5,

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array
-from ..math.product import matvec
+from ..math.product import matmul, matvec
 
 _STANDING = 0.1  # squared sine of the tilt below which a cylinder may stand on a rim
 _CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
@@ -33,6 +33,12 @@ def capsule(A, B):
 def box(A, B):
     """All corners: a choice among them could jump."""
     return _above(A, B, A.r + matvec(jnp.broadcast_to(A.R, (8, 3, 3)), _CORNERS.astype(A.size.dtype) * A.size))
+
+
+def mesh(A, B):
+    """All vertices: a choice among them could jump."""
+    points, normal, gap, _ = _above(A, B, A.r + matmul(A.mesh.vertices, A.R.T))
+    return points, normal, gap, A.mesh.is_vertex
 
 
 def cylinder(A, B):

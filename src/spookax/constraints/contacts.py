@@ -14,18 +14,22 @@ solution (`stepping.contact`). A fixed point is Coulomb's law.
 Sources: Marklund, Servin, Larson (2025), eqs. (2.22)-(2.24); Castro, Permenter, Han (2022) for the regularised cone.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Bool, Float
-from ..collision import touches
-from ..collision.touch import Posed, Touch
+from ..collision import Mesh, Posed, Touch, touches
 from ..math import rotation
-from ..math.blocks import sums, take
+from ..math.blocks import gathered, take
 from ..math.product import matmul, matvec
+from ..scene.hulls import MOST_TRIANGLES, MOST_VERTICES
 from ..system import Params, System
+from . import contact_slots
+from .contact_jacobian import Sides, Slots, to_points
 
 _SMOOTH = 0.01  # speed of slip below which the shift fades, or rolling would sit on a kink [m/s]
 
@@ -37,7 +41,7 @@ class Contacts(eqx.Module):
     frame: Float[Array, "points 3 3"]
     gap: Float[Array, " points"]  # [m]
     live: Bool[Array, " points"]
-    J: Float[Array, "sides 3 6"]  # of every (place, body) of `System.contacts.sides`
+    J: Sides | Slots
     c: Float[Array, " points"]  # of the normal row, without the shift [m/s]
     shift: Float[Array, " points"]  # mu |v_t| [m/s]
     sigma: Float[Array, " points"]  # of all three rows [1/kg]
@@ -53,9 +57,27 @@ def surfaces(system: System, params: Params, r: Float[Array, "bodies 3"], e: Flo
     origin = jnp.concatenate([r, jnp.zeros_like(r[:1])])[np.array(of)]
     com = jnp.concatenate([params.com, jnp.zeros_like(r[:1])])[np.array(of)]
     turned = matmul(R, rotation.matrix(rotation.exp(params.surface_turn)))
-    boxes = np.array([surface.type == "box" for surface in system.contacts.surfaces])[:, None]
+    boxes = np.array([surface.type in ("box", "mesh") for surface in system.contacts.surfaces])[:, None]
     halves = params.surface_size * np.where(boxes, 0.5, [1.0, 0.5, 1.0]).astype(params.surface_size.dtype)
-    return Posed(origin + matvec(R, params.surface_at - com), turned, halves)
+    return Posed(origin + matvec(R, params.surface_at - com), turned, halves, _meshes(system, r.dtype))
+
+
+def _meshes(system: System, dtype: Any) -> Mesh | None:
+    """The meshes of all surfaces, where there are some; of the others a single point."""
+    hulls = [surface.hull for surface in system.contacts.surfaces]
+    if not any(hulls):
+        return None
+    vertices = np.zeros((len(hulls), MOST_VERTICES, 3))
+    corners = np.zeros((len(hulls), MOST_TRIANGLES, 3, 3))
+    count = np.array([len(hull.vertices) if hull else 0 for hull in hulls])
+    for i, hull in enumerate(hulls):
+        if hull:
+            own = np.array(hull.vertices)
+            vertices[i] = own[[*range(len(own)), *[0] * (MOST_VERTICES - len(own))]]
+            sides = [*hull.triangles, *[hull.triangles[0]] * (MOST_TRIANGLES - len(hull.triangles))]
+            corners[i] = own[np.array(sides)]
+    exists = np.arange(MOST_VERTICES) < count[:, None]
+    return Mesh(jnp.asarray(vertices, dtype), jnp.asarray(exists), jnp.asarray(corners, dtype))
 
 
 def places(system: System, posed: Posed) -> Touch:
@@ -85,23 +107,45 @@ def rows(
     v: Float[Array, "bodies 6"],
 ) -> Contacts:
     """The contacts at a pose; `v`: the velocity from which the shift of the normal rows is taken."""
-    of = system.contacts
-    found = places(system, surfaces(system, params, r, e))
-    frame = jax.vmap(_frame)(found.normal)
-    points, bodies = [point for point, _ in of.sides], [body for _, body in of.sides]
-    axes = take(frame, points) * np.where(of.is_first, 1, -1).astype(r.dtype)[:, None, None]
-    arm = take(found.point, points) - take(r, bodies)
-    turn = matmul(rotation.cross(arm[:, None, :], axes), take(rotation.matrix(e), bodies))
-    J = jnp.concatenate([axes, turn], axis=-1)
+    of, posed = system.contacts, surfaces(system, params, r, e)
+    inverse_mass = jnp.append(1 / params.mass, jnp.zeros((), params.mass.dtype))
+    numbers = params.material_friction, params.material_restitution
+    if of.slots:
+        chosen = contact_slots.choose(system, params, posed, r, v)
+        found = contact_slots.touch(system, posed, chosen)
+        frame = jax.vmap(_frame)(found.normal)
+        J = contact_slots.jacobian(system, chosen, found.point, frame, r, e)
+        mobility = gathered(inverse_mass, J.first) + gathered(inverse_mass, J.second)
+        materials = gathered(jnp.asarray([surface.material for surface in of.surfaces]), chosen.surfaces).T
+        of_slots = [mobility, *(_combined(of.combine, *(gathered(a, m) for m in materials)) for a in numbers)]
+        mobility, mu, bounce = (to_points(system, a) for a in of_slots)
+    else:
+        found = places(system, posed)
+        frame = jax.vmap(_frame)(found.normal)
+        J = _sides(system, found.point, frame, r, e)
+        A, B = (np.array([ends[side] for ends in of.bodies_of_points]) for side in (0, 1))
+        mobility = inverse_mass[A] + inverse_mass[B]
+        mu, bounce = (_of_pairs(system, a) for a in numbers)
     gamma = 1 / (1 + 4 * params.contact_relaxation)
     c = jnp.maximum(jnp.where(found.gap <= 0, 4 * gamma, 1.0) / params.step * found.gap, -params.recovery)
-    inverse_mass = jnp.append(1 / params.mass, jnp.zeros((), params.mass.dtype))
-    A, B = (np.array([ends[side] for ends in of.bodies_of_points]) for side in (0, 1))
-    sigma = params.contact_compliance * (inverse_mass[A] + inverse_mass[B])
-    mu = _of_pairs(system, params.material_friction)
-    bounce = _of_pairs(system, params.material_restitution)
+    sigma = params.contact_compliance * mobility
     part = Contacts(found.point, frame, found.gap, found.live, J, c, jnp.zeros_like(c), sigma, mu, bounce, v)
     return from_velocity(system, part, v)
+
+
+def _sides(
+    system: System,
+    point: Float[Array, "points 3"],
+    frame: Float[Array, "points 3 3"],
+    r: Float[Array, "bodies 3"],
+    e: Float[Array, "bodies 4"],
+) -> Sides:
+    of = system.contacts
+    points, bodies = [point for point, _ in of.sides], [body for _, body in of.sides]
+    axes = take(frame, points) * np.where(of.is_first, 1, -1).astype(r.dtype)[:, None, None]
+    arm = take(point, points) - take(r, bodies)
+    turn = matmul(rotation.cross(arm[:, None, :], axes), take(rotation.matrix(e), bodies))
+    return Sides(jnp.concatenate([axes, turn], axis=-1))
 
 
 def _of_pairs(system: System, numbers: Float[Array, " materials"]) -> Float[Array, " points"]:
@@ -110,9 +154,13 @@ def _of_pairs(system: System, numbers: Float[Array, " materials"]) -> Float[Arra
     a, b = (
         take(numbers, [of.surfaces[getattr(pair, side)].material for pair in of.pairs]) for side in ("first", "second")
     )
+    return take(_combined(of.combine, a, b), of.pair_of_point)
+
+
+def _combined(how: str, a: Array, b: Array) -> Array:
+    """A number of both sides as one, see `Contacts.combine` of a scene."""
     combined = {"mean": lambda: (a + b) / 2, "product": lambda: a * b}
-    both = combined[of.combine]() if of.combine in combined else getattr(jnp, f"{of.combine}imum")(a, b)
-    return take(both, of.pair_of_point)
+    return combined[how]() if how in combined else getattr(jnp, f"{how}imum")(a, b)
 
 
 def _frame(n: Float[Array, " 3"]) -> Float[Array, "3 3"]:
@@ -125,15 +173,12 @@ def _frame(n: Float[Array, " 3"]) -> Float[Array, "3 3"]:
 
 def rates(system: System, contacts: Contacts, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
     """J v."""
-    of = system.contacts
-    return sums(matvec(contacts.J, take(v, [body for _, body in of.sides])), of.sides_of_points())
+    return contacts.J.rates(system, v)
 
 
 def pushes(system: System, contacts: Contacts, lam: Float[Array, "points 3"]) -> Float[Array, "bodies 6"]:
     """J^T lam."""
-    of = system.contacts
-    each = matvec(jnp.swapaxes(contacts.J, 1, 2), take(lam, [point for point, _ in of.sides]))
-    return sums(each, of.sides_of_bodies(system.num_bodies))
+    return contacts.J.pushes(system, lam)
 
 
 def slip(system: System, contacts: Contacts, v: Float[Array, "bodies 6"]) -> Float[Array, " points"]:

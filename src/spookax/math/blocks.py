@@ -131,6 +131,18 @@ class Store:
             parts.append(jnp.zeros_like(parts[0][:1]))
         return take(joined(parts), [count if n < 0 else n for n in where])
 
+    def dense(self, sizes: Sequence[int]) -> Float[Array, "n n"]:
+        """The matrix of the blocks under (row node, column node); `sizes`: of the nodes."""
+        first = np.concatenate([[0], np.cumsum(sizes)])
+        out = jnp.zeros((first[-1], first[-1]), dtype=self._stacks[0].dtype)
+        for stack, blocks in enumerate(self._stacks):
+            mine = [(key, i) for key, (of, i) in self._place.items() if of == stack]
+            if mine:
+                at = np.array([(first[row], first[column]) for (row, column), _ in mine], dtype=np.int32)
+                windows = jax.lax.ScatterDimensionNumbers((1, 2), (), (0, 1))
+                out = jax.lax.scatter(out, at, take(blocks, [i for _, i in mine]), windows, mode="promise_in_bounds")
+        return out
+
     def add(self, keys: Sequence[Key], terms: Float[Array, "k ..."]) -> None:
         """Add a term to the block of each key; keys may repeat, blocks that are not there are zero.
 

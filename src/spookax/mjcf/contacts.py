@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from spookax.mjcf import looks
 from spookax.mjcf.compiler import Names
-from spookax.mjcf.looks import primitive
 from spookax.mjcf.missing import listed
 from spookax.mjcf.poses import numbers, rotation_vector
 from spookax.mjcf.source import WORLD, Source
 from spookax.scene.contacts import DEFAULT, joined_bodies, kind_of_pair, pairs_of
+from spookax.scene.hulls import refusal
+from spookax.scene.shapes import Mesh
 
 _FRICTIONLESS, _SLIDING = 1, 3  # MuJoCo's `condim`
 _ALIKE = 1e-9  # relative difference of friction that is none
@@ -42,6 +44,8 @@ def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | No
         cure = "Switch these off (`contype` and `conaffinity` 0), or use other types."
         source.report.add("contacts", f"pairs of geoms of these types cannot touch here: {text}", cure)
     kept = [pair for pair, kind in kinds.items() if kind and kind_of_pair(*kind) is not None]
+    meshes = _meshes(source, kept)
+    kept = [pair for pair in kept if None not in (meshes.get(g, {}) for g in (pair.first, pair.second))]
     if not kept:
         return None
     _list_unsaid(source, kept)
@@ -55,7 +59,7 @@ def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | No
     surfaces: dict[str, Any] = {}
     for g in sorted(level):
         own[g] = names.new(source.name("geom", g), f"geom{g}")
-        surfaces[own[g]] = _surface(source, g) | {"material": material[level[g]]}
+        surfaces[own[g]] = _surface(source, g, meshes.get(g)) | {"material": material[level[g]]}
     wrong = [p for p in kept if abs(max(level[p.first], level[p.second]) - p.friction) > _ALIKE * (1 + p.friction)]
     for p in wrong:
         what = f"pair '{source.name('geom', p.first)}', '{source.name('geom', p.second)}'"
@@ -96,11 +100,33 @@ def _type(source: Source, g: int) -> str:
     return source.mujoco.mjtGeom(int(source.model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
 
 
-def _surface(source: Source, g: int) -> dict[str, Any]:
-    carried = source.bodies[source.model.geom_bodyid[g]]
-    shape = {"type": "plane"} if _type(source, g) == "plane" else primitive(source, g)
-    assert shape is not None  # of a type that can touch
-    pose = carried.pose @ source.geom_pose(g)
+def _meshes(source: Source, pairs: list[_Pair]) -> dict[int, dict[str, Any] | None]:
+    """The files of the geoms that are meshes; none of one that cannot touch, which is listed."""
+    found: dict[int, dict[str, Any] | None] = {}
+    for g in sorted({g for pair in pairs for g in (pair.first, pair.second)}):
+        if _type(source, g) != "mesh":
+            continue
+        what = f"geom '{source.name('geom', g)}'"
+        mesh = found[g] = looks.mesh(source, g, what, "touched")
+        if mesh is not None:
+            shape = Mesh(type="mesh", file=mesh["file"], scale=mesh["scale"])
+            if refusal(shape, hull=False) is not None:
+                mesh["hull"] = True  # as MuJoCo takes it
+            if (wrong := refusal(shape, hull=True)) is not None:
+                source.report.add(what, *wrong)
+                found[g] = None
+    return found
+
+
+def _surface(source: Source, g: int, mesh: dict[str, Any] | None) -> dict[str, Any]:
+    carried, pose = source.bodies[source.model.geom_bodyid[g]], source.geom_pose(g)
+    if mesh is None:
+        shape = {"type": "plane"} if _type(source, g) == "plane" else looks.primitive(source, g)
+        assert shape is not None  # of a type that can touch
+    else:
+        shape = {key: value for key, value in mesh.items() if key != "pose"}
+        pose = mesh["pose"]
+    pose = carried.pose @ pose
     placed = {"at": numbers(pose.at), "rotation": rotation_vector(pose.rotation)}
     return {**({} if carried.owner == WORLD else {"body": carried.owner}), **shape, **placed}
 

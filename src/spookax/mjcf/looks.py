@@ -46,11 +46,11 @@ def _rgba(source: Source, g: int) -> np.ndarray:
 
 
 def _shape(source: Source, g: int, what: str) -> dict[str, Any] | None:
-    model, kind, pose = source.model, int(source.model.geom_type[g]), source.geom_pose(g)
+    kind, pose = int(source.model.geom_type[g]), source.geom_pose(g)
     if (found := primitive(source, g)) is not None:
         return {**found, "pose": pose}
     if source.is_a(kind, "mjGEOM_MESH"):
-        return _mesh(source, int(model.geom_dataid[g]), pose, what)
+        return mesh(source, g, what, "shown")
     name = source.mujoco.mjtGeom(kind).name.removeprefix("mjGEOM_").lower()
     source.report.add(what, f"there is no shape `{name}` here; it is not shown", "Use another shape for looks.")
     return None
@@ -69,22 +69,26 @@ def primitive(source: Source, g: int) -> dict[str, Any] | None:
     return None
 
 
-def _mesh(source: Source, m: int, pose: Pose, what: str) -> dict[str, Any] | None:
-    """The file of a mesh. MuJoCo moves its vertices to its own frame of inertia, which is undone by the pose."""
-    model, report = source.model, source.report
+def mesh(source: Source, g: int, what: str, verb: str) -> dict[str, Any] | None:
+    """The file of a geom that is a mesh, and its pose in the body; listed as not `verb` where there is none.
+
+    MuJoCo moves vertices to their own frame of inertia, which is undone by the pose.
+    """
+    model, report, m = source.model, source.report, int(source.model.geom_dataid[g])
     named = bytes(model.paths)[model.mesh_pathadr[m] :].split(b"\0")[0].decode() if model.mesh_pathadr[m] >= 0 else ""
     scale = np.asarray(model.mesh_scale[m], dtype=float)
     if not named:
-        report.add(what, "its mesh comes from no file; it is not shown", "Save the mesh as a file.")
+        report.add(what, f"its mesh comes from no file; it is not {verb}", "Save the mesh as a file.")
     elif not np.allclose(scale, scale[0], rtol=1e-9) or scale[0] <= 0:
-        report.add(what, "its mesh has another scale for each axis; it is not shown", "Scale the file itself.")
+        report.add(what, f"its mesh has another scale for each axis; it is not {verb}", "Scale the file itself.")
     else:
         file = next((path for path in _candidates(source, named) if path.is_file()), None)
         if file is not None and file.suffix.lower() != ".msh":
             own = Pose.of(model.mesh_pos[m], model.mesh_quat[m]).inverse()
             file_name = os.path.abspath(file)
-            return {"type": "mesh", "file": file_name, "scale": float(scale[0]), "pose": pose @ own}
-        report.add(what, f"its mesh {named} cannot be shown", "Give an STL or OBJ file beside the model.")
+            pose = source.geom_pose(g) @ own
+            return {"type": "mesh", "file": file_name, "scale": float(scale[0]), "pose": pose}
+        report.add(what, f"its mesh {named} cannot be {verb}", "Give an STL or OBJ file beside the model.")
     return None
 
 

@@ -17,13 +17,20 @@ def write_surfaces(
     scene: Scene, contacts: Contacts, bodies: Mapping[str, Xml.Element], root: Xml.Element, report: Report
 ) -> None:
     """A geom for every surface, in the elements of `bodies` (`world` among them), a pair for every two that touch."""
+    meshes = {name for name, surface in contacts.surfaces.items() if surface.type == "mesh"}
+    for name in sorted(meshes):
+        report.add(f"contacts.surfaces.{name}", "a mesh that touches is not written", "Use a primitive.")
     for name, surface in contacts.surfaces.items():
+        if name in meshes:
+            continue
         filters = {"contype": "0", "conaffinity": "0", "group": _SHOWN if surface.body == WORLD else _HIDDEN}
         at = placed(Pose.placed(surface.at, surface.rotation))
         Xml.SubElement(bodies[surface.body], "geom", {"name": name, **(primitive(surface) or {}), **at, **filters})
     element, friction = Xml.SubElement(root, "contact"), _MIXED[contacts.combine]
     joints = {name: joint.model_dump() for name, joint in scene.joints.items()}
     for pair in pairs_of(contacts.model_dump(), joined_bodies(joints)):
+        if meshes & set(pair):
+            continue
         a, b = (contacts.materials[contacts.surfaces[name].material].friction for name in pair)
         level = friction(a, b)
         said = {"condim": "3", "friction": text((level, level, 0, 0, 0))} if level > 0 else {"condim": "1"}

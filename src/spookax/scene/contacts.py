@@ -9,8 +9,9 @@ from pydantic import Field
 
 from spookax.scene.explain import Finding, nearest, refuse, shown
 from spookax.scene.fields import Name, NonNegative, Positive, Strict
+from spookax.scene.hulls import MOST_VERTICES, refusal
 from spookax.scene.kinds import kind_of
-from spookax.scene.shapes import Box, Capsule, Cylinder, Placed, Sphere
+from spookax.scene.shapes import Box, Capsule, Cylinder, Mesh, Placed, Sphere
 
 DEFAULT = "default"
 WORLD = "world"
@@ -21,10 +22,12 @@ POINTS = {
     ("capsule", "plane"): 2,
     ("box", "plane"): 8,
     ("cylinder", "plane"): 10,
+    ("mesh", "plane"): MOST_VERTICES,
     ("sphere", "sphere"): 1,
     ("sphere", "capsule"): 1,
     ("sphere", "cylinder"): 1,
     ("sphere", "box"): 1,
+    ("sphere", "mesh"): 1,
     ("capsule", "capsule"): 5,
     ("capsule", "box"): 3,
     ("box", "box"): 9,
@@ -68,7 +71,21 @@ class BoxSurface(_Touches, Box):
     """A box that touches."""
 
 
-Surface = Annotated[Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface, Field(discriminator="type")]
+class MeshSurface(_Touches, Mesh):
+    """A convex mesh that touches."""
+
+    hull: bool = Field(default=False, description="Let its convex hull touch if it is not convex, or not closed")
+
+    @pydantic.model_validator(mode="after")
+    def _convex(self) -> "MeshSurface":
+        if (wrong := refusal(self, self.hull)) is not None:
+            refuse([Finding(("file",), self.file, *wrong)])
+        return self
+
+
+Surface = Annotated[
+    Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface | MeshSurface, Field(discriminator="type")
+]
 
 
 class Contacts(Strict):
@@ -91,6 +108,11 @@ class Contacts(Strict):
     recovery_speed: Positive = Field(default=0.5, description="Largest speed at which an overlap is led back [m/s]")
     passes: Annotated[int, pydantic.Field(strict=True, ge=1, le=20)] = Field(
         default=3, description="Times that a step is solved where the speed of slip has changed in it (no unit)"
+    )
+    slots: Annotated[int, pydantic.Field(strict=True, ge=1)] | None = Field(
+        default=None,
+        description="Pairs of one kind (box on box, ...) that may be near each other at a time; four for every body, "
+        "or all pairs where these are fewer (no unit)",
     )
 
     @pydantic.model_validator(mode="after")

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..constraints import Rows, contacts
+from ..constraints.contact_jacobian import Slots
 from ..math.blocks import inverses, take
 from ..math.product import matvec
 from ..system import System
@@ -23,8 +24,10 @@ from .pivoting import on_set
 
 _ITERATIONS = 80
 # By the size of a float, parts of what forces change of the velocity in the step and of a part of itself: what ends the
-# search, and what is a solution where rounding lets nothing better be found.
+# search; what needs none where the matrix is dense (piles come to rest up to rounding in rows that just hold, and would
+# be factorised in every step to no end); and what is a solution where rounding lets nothing better be found.
 _EXACT = {8: 1e-10, 4: 1e-5}
+_KEPT = {8: 1e-8, 4: 1e-5}
 _ENOUGH = {8: 1e-6, 4: 1e-2}
 _PART = 0.1
 _HALVED = 0.5
@@ -70,6 +73,11 @@ def touching(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> saddle.
     return saddle.Touching(rows.contacts.J, slope)
 
 
+def slots(rows: Rows) -> Slots | None:
+    """The pairs of the rows' contacts, where these are in slots."""
+    return rows.contacts.J if rows.contacts is not None and isinstance(rows.contacts.J, Slots) else None
+
+
 def linear(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:
     """The rows with their contacts as what they are near `v`: known impulses in p, and `touching` in the matrix."""
     if rows.contacts is None:
@@ -99,7 +107,8 @@ def newton(system: System, rows: Rows) -> Found:
     assert touch is not None
     bare = _without(rows, jnp.zeros_like(rows.p))
     mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
-    exact, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _ENOUGH))
+    exact, kept, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _KEPT, _ENOUGH))
+    kept = kept if system.contacts.slots else exact
     changed = _speed(matvec(inverse, rows.p) + touch.start, rows.D, mass)
     unit = jnp.maximum(changed + _PART * _speed(touch.start, rows.D, mass), jnp.finfo(changed.dtype).tiny)
 
@@ -117,14 +126,14 @@ def newton(system: System, rows: Rows) -> Found:
     def go_on(carry):
         _, _, (_, _, worst), before, k = carry
         stuck = (worst <= enough) & (worst > _HALVED * before)
-        return ~(worst <= exact) & ~stuck & (k < _ITERATIONS) & jnp.isfinite(worst)
+        return ~(worst <= jnp.where(k == 0, kept, exact)) & ~stuck & (k < _ITERATIONS) & jnp.isfinite(worst)
 
     def body(carry):
         v, lam, (r, gap, before), _, k = carry
         rate = contacts.rates(system, touch, v)
         impulse, falls = contacts.answer(touch, rate)
         x, free = at_bounds(v)
-        lu = saddle.factor(system, on_set(system, rows, free, x), None, saddle.Touching(touch.J, falls))
+        lu = saddle.factor_near(system, on_set(system, rows, free, x), None, saddle.Touching(touch.J, falls))
         dv, dlam = (part[..., 0] for part in saddle.solve(system, lu, -r[..., None], -gap[..., None]))
 
         drate = contacts.rates(system, touch, dv)

@@ -34,13 +34,14 @@ def inverse_dynamics(
     Zero (to rounding) for a velocity that `step` returned without extra impulse; differentiable everywhere except
     where friction changes between sticking and sliding, or a stop or a contact between closed and open. Where `step`
     has solved its contacts several times (a landing that starts to slip), zero to what the last pass still changed.
-    [N s, N m s]
+    NaN where more pairs of surfaces are near each other than there are slots for. [N s, N m s]
     """
     zero = jnp.zeros_like(v1)
     rows, *_ = step_rows(system, prepared, state, command, zero)
     rows = contact.seen_from(system, rows, v1, prepared.params.step)
     lam, x = multipliers(system, rows, v1)
-    return saddle.balance(system, rows, v1, lam, x)
+    impulse, slots = saddle.balance(system, rows, v1, lam, x), contact.slots(rows)
+    return impulse if slots is None else jnp.where(slots.overflow, jnp.nan, impulse)
 
 
 def forward_residual(

@@ -47,6 +47,7 @@ class Trajectory(eqx.Module):
     element_forces: Float[Array, "n-1 elements"]  # of elasto-slide elements on their axes [N m or N]
     row_forces: Float[Array, "n-1 own"]  # of the user's rows with bounds, as in `System.own_lines` [N or N m]
     contact_forces: Float[Array, "n-1 points 3"]  # on the body of the first surface, world [N], as in `System.contacts`
+    contact_pairs: Int[Array, "n-1 slots"]  # pairs in slots, as in `System.contacts`, -1 where none is
     pivots: Int[Array, " n-1"]
     state: State
     result: STEP_RESULTS
@@ -60,6 +61,21 @@ class Trajectory(eqx.Module):
             raise KeyError(f"no joint coordinate called '{name}'; known: {', '.join(self.axis_names) or 'none'}")
         i = self.axis_names.index(name)
         return self.position[:, i], self.rate[:, i]
+
+    def contact_force(self, system: System, first: str, second: str | None = None) -> Float[Array, "n-1 3"]:
+        """Force on the surface `first` from the surface `second`, or from all, in every step, world axes [N].
+
+        Raises KeyError with the known names.
+        """
+        names = [surface.name for surface in system.contacts.surfaces]
+        for name in (first, second):
+            if name is not None and name not in names:
+                raise KeyError(f"no surface called '{name}'; known: {', '.join(names) or 'none'}")
+        others = set(names) if second is None else {second}
+        ends = [(names[a], names[b]) for a, b in system.contacts.ends]
+        signs = [float(a == first and b in others) - float(b == first and a in others) for a, b in ends]
+        pairs = system.contacts.places(self.contact_pairs)
+        return jnp.sum(jnp.array([*signs, 0.0])[pairs][..., None] * self.contact_forces, axis=1)
 
     def origins(self, params: Params) -> Float[Array, "n bodies 3"]:
         """Positions of the body frames' origins [m]."""
@@ -245,7 +261,7 @@ def _cut(found: Trajectory, count: int) -> Trajectory:
 
     states = ("time", "r", "e", "v", "w", "position", "rate")
     steps = ("joint_forces", "friction", "stop_forces", "drive_forces", "element_forces", "row_forces")
-    steps += ("contact_forces", "pivots")
+    steps += ("contact_forces", "contact_pairs", "pivots")
     cut = {name: first(getattr(found, name), count + 1) for name in states}
     cut |= {name: first(getattr(found, name), count) for name in steps}
     return dataclasses.replace(found, **cut)
@@ -276,6 +292,7 @@ def _trajectory(system: System, prepared: Prepared, state: State, marched: March
         element_forces=info.box_impulses[:, system.boxes_of("element")] / h,
         row_forces=info.box_impulses[:, system.boxes_of("own")] / h,
         contact_forces=info.contact_impulses / h,
+        contact_pairs=info.contact_pairs,
         pivots=info.pivots,
         state=marched.last,
         result=marched.result,

@@ -11,8 +11,9 @@ from .._typing import Array, Float
 from ..constraints import bounded, contacts
 from ..constraints.assemble import Rows, node_rates, scatter
 from ..constraints.axes import rates
-from ..math import block_sparse
-from ..math.blocks import Store, sums, take
+from ..constraints.contact_jacobian import Order, Sides, Slots
+from ..math import block_sparse, dense
+from ..math.blocks import Store, gathered, sums, take
 from ..math.product import matmul, matvec
 from ..system import Axis, System
 
@@ -20,17 +21,24 @@ _UNROLLED = 8  # fronts of a factor whose solution is compiled twice, which save
 
 
 class Touching(NamedTuple):
-    """Contacts in the matrix: Jacobians of their sides, and how fast their impulses fall with their rates [kg]."""
+    """Contacts in the matrix: their Jacobian, and how fast their impulses fall with their rates [kg]."""
 
-    J: Float[Array, "sides 3 6"]
+    J: Sides | Slots
     slope: Float[Array, "points 3 3"]
+
+
+class Dense(NamedTuple):
+    """Factors of the whole matrix, with the bodies in an order of their own."""
+
+    factor: dense.Factor
+    order: Order | None
 
 
 def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None) -> Store:
     """Blocks of the step matrix by (row node, column node).
 
     `pressed`: of every axis, friction impulse per impulse in the rows of its joint, for the bearings at their level.
-    `touch`: what contacts add to the bodies, J^T slope J.
+    `touch`: what contacts add to the bodies, J^T slope J; those in slots, whose bodies are not known, are left out.
 
     What is implicit along a line, sum kappa b^T b, is a row more in the node of its joint (or of the user's row),
     kappa b v - m = 0 with the impulse -b^T m: the bodies that it couples then meet in that node only, and kappa may be
@@ -39,8 +47,8 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touc
     nb = system.num_bodies
     out = Store()
     out.put([(i, i) for i in range(nb)], rows.D)
-    if touch is not None:
-        _touch(system, touch, out)
+    if touch is not None and isinstance(touch.J, Sides):
+        _touch(system, touch.J.J, touch.slope, out)
     if system.node_rows:
         of_lines, scaled = _line_blocks(system, rows)
         upper = -jnp.swapaxes(rows.G + of_lines, 1, 2)
@@ -53,10 +61,10 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touc
     return out
 
 
-def _touch(system: System, touch: Touching, out: Store) -> None:
+def _touch(system: System, J: Float[Array, "sides 3 6"], slope: Float[Array, "points 3 3"], out: Store) -> None:
     """Add J^T slope J: what acts on a body alone, and between two bodies."""
-    sides, J = system.contacts.sides, touch.J
-    pulled = matmul(take(touch.slope, [point for point, _ in sides]), J)
+    sides = system.contacts.sides
+    pulled = matmul(take(slope, [point for point, _ in sides]), J)
     out.add([(body, body) for _, body in sides], matmul(jnp.swapaxes(J, 1, 2), pulled))
     pairs = system.contacts.crossings
     if pairs:
@@ -102,11 +110,24 @@ def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows
     return sums(both, sides)
 
 
-def factor(
-    system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None
-) -> block_sparse.Factor:
+def factor(system: System, rows: Rows) -> block_sparse.Factor:
     """Block LU of the step matrix, see `blocks`."""
-    return block_sparse.factor(system.pattern, blocks(system, rows, pressed, touch))
+    return block_sparse.factor(system.pattern, blocks(system, rows))
+
+
+def factor_near(
+    system: System, rows: Rows, pressed: Array | None, touch: Touching | None
+) -> block_sparse.Factor | Dense:
+    """LU of the step matrix near a solution, with its bearings and contacts, see `blocks`: by its blocks, or as one
+    dense matrix where contacts are in slots."""
+    if touch is None or isinstance(touch.J, Sides):
+        return block_sparse.factor(system.pattern, blocks(system, rows, pressed, touch))
+    order = touch.J.order
+    if order is not None:  # of free bodies
+        rows = eqx.tree_at(lambda r: r.D, rows, gathered(rows.D, order.bodies))
+    matrix = blocks(system, rows, pressed, touch).dense(system.pattern.sizes)
+    matrix = touch.J.added(system, matrix, touch.slope)
+    return Dense(dense.factor(matrix, None if order is None else 6 * order.width), order)
 
 
 def begin(system: System, rows: Rows) -> block_sparse.Begun:
@@ -128,10 +149,19 @@ def finish(system: System, begun: block_sparse.Begun, rows: Rows) -> block_spars
 
 
 def solve(
-    system: System, lu: block_sparse.Factor, p: Float[Array, "bodies 6 c"], a: Float[Array, "nodes rows c"]
+    system: System,
+    lu: block_sparse.Factor | Dense,
+    p: Float[Array, "bodies 6 c"],
+    a: Float[Array, "nodes rows c"],
 ) -> tuple[Float[Array, "bodies 6 c"], Float[Array, "nodes rows c"]]:
     """(v, lam) with K (v, lam) = (p, a), several right-hand sides at once."""
     nb = system.num_bodies
+    if isinstance(lu, Dense):
+        p = p if lu.order is None else gathered(p, lu.order.bodies)
+        both = lu.factor.solve(jnp.concatenate([p.reshape(-1, p.shape[2]), a.reshape(-1, a.shape[2])]))
+        v, lam = both[: 6 * nb].reshape(p.shape), both[6 * nb :].reshape(a.shape)
+        v = v if lu.order is None else gathered(v, lu.order.place)
+        return v, jnp.where(system.filled[:, :, None], lam, 0.0)
     x, bodies, nodes = Store(), [(i,) for i in range(nb)], [(nb + i,) for i in range(len(system.node_rows))]
     x.put(bodies, p)
     x.put(nodes, a)

@@ -48,6 +48,7 @@ class StepInfo(eqx.Module):
     box_impulses: Float[Array, " boxes"]  # F x of these rows along their lines [N m s or N s]
     pivots: Int[Array, ""]
     contact_impulses: Float[Array, "points 3"]  # on the body of the first surface, world axes [N s]
+    contact_pairs: Int[Array, " slots"]  # pairs in slots, as in `System.contacts`, -1 where none is
 
 
 class _Solved(NamedTuple):
@@ -190,7 +191,7 @@ def _levels_ahead(system: System, rows: Rows, found: _Solved, alone: Array) -> A
     more = saddle.spread(system, x * (box.force - alone))
     p = known.p + saddle.push(system, rows, more)
     pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, found.v)
-    lu = saddle.factor(system, known, pressed, touch)
+    lu = saddle.factor_near(system, known, pressed, touch)
     _, ahead = saddle.solve(system, lu, -p[..., None], -known.a[..., None])
     size, direction = saddle.across(system, lam)
     along = jnp.sum(direction * take(ahead[..., 0], [axis.joint for axis in saddle.pressing(system)]), axis=-1)
@@ -238,7 +239,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         lu = found.on_set
         if lu is None:
             pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, v)
-            lu = saddle.factor(system, on_set(system, settled, free, x), pressed, touch)
+            lu = saddle.factor_near(system, on_set(system, settled, free, x), pressed, touch)
         held = jnp.where(free, slack / box.slack, 0.0 if moved is None else -moved)
         more = saddle.spread(system, settled.box.force * held)
         balance = balance + saddle.push(system, rows, more)
@@ -402,8 +403,12 @@ def step(
     solver, guess = solver or default_solver(system), jax.lax.stop_gradient(guess)
     rows, (v, lam, x, (mlcp_result, pivots)) = _solve_passes(system, solver, rows, guess, prepared.params.step)
     mlcp_result = MLCP_RESULTS.where(impact_result == MLCP_RESULTS.successful, mlcp_result, impact_result)
+    slots = contact.slots(rows)
+    if slots is not None:
+        mlcp_result = MLCP_RESULTS.where(slots.overflow, MLCP_RESULTS.contact_slots, mlcp_result)
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
     after = remembered(system, state, advance(system, prepared, begun, rows, v), command)
     touch = contact.world_impulses(system, rows, v)
-    return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots, touch)
+    pairs = jnp.zeros(0, dtype=int) if slots is None else slots.pair
+    return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots, touch, pairs)

@@ -14,6 +14,7 @@ from ..scene import Scene
 from ..scene.contacts import Surface
 from ..scene.friction import Element as SceneElement
 from ..scene.friction import Learned
+from ..scene.hulls import hull_of
 from ..scene.kinds import frame
 from ..scene.network import count
 from ..scene.parts import Along, JointPosition, JointRate
@@ -107,7 +108,7 @@ def build(
     )
     tree = spanning_tree(len(names), joints)
     contacts = contacts_of(scene, number, unknown)
-    touching = contacts.touching_bodies
+    touching = set() if contacts.slots else contacts.touching_bodies
     given = own_rows(scene, constraints)
     bounded = tuple(row for row in given if row.bounded)
     constraints = tuple(row for row in given if not row.bounded)
@@ -211,9 +212,12 @@ def _numbers(scene: Scene, row: Any) -> dict[str, float]:
 
 
 def _size(surface: Surface) -> tuple[float, float, float]:
-    """Lengths of a surface as its file gives them: of a box, radius and length of what is round, none of a plane."""
+    """Lengths of a surface: of a box, radius and length of what is round, extents of a mesh, none of a plane."""
     if surface.type == "box":
         return surface.size
+    if surface.type == "mesh":
+        x, y, z = np.ptp(np.array(hull_of(surface).vertices), axis=0).tolist()
+        return x, y, z
     return getattr(surface, "radius", 0.0), getattr(surface, "length", 0.0), 0.0
 
 

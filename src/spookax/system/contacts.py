@@ -1,4 +1,8 @@
-"""What stays of the contacts of a mechanism: surfaces, the pairs of them that may touch, and their places."""
+"""What stays of the contacts of a mechanism: surfaces, the pairs of them that may touch, and their places.
+
+Few pairs have places of their own, each. Where there are many, a fixed number of slots holds those that are near each
+other at the time, of every kind as many as `contacts.slots` says.
+"""
 
 import dataclasses
 import functools
@@ -7,20 +11,24 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from .._typing import AnyArray
 from ..scene.contacts import POINTS, joined_bodies, kind_of_pair, pairs_of
+from ..scene.hulls import Hull, hull_of
 from ..scene.model import Scene
 
 Kind = tuple[str, str]
+_NEAR = 4  # pairs of one kind near each other, for every body that has such: settled heaps of balls or boxes have three
 
 
 @dataclasses.dataclass(frozen=True)
 class Surface:
-    """A surface of a body (-1: the world); `material`: its number."""
+    """A surface of a body (-1: the world); `material`: its number; `hull`: of a mesh."""
 
     name: str
     type: str
     body: int
     material: int
+    hull: Hull | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +45,8 @@ class Contacts:
     """Surfaces and pairs; pairs of one kind follow each other, and so do the places of a pair.
 
     `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed;
-    `bounces`: impacts are elastic in part.
+    `bounces`: impacts are elastic in part. `slots`: how many pairs of every kind are looked at in a step; none where
+    all are.
     """
 
     surfaces: tuple[Surface, ...] = ()
@@ -46,6 +55,7 @@ class Contacts:
     combine: str = "mean"
     passes: int = 1
     bounces: bool = False
+    slots: tuple[int, ...] = ()
 
     @functools.cached_property
     def kinds(self) -> tuple[Kind, ...]:
@@ -64,7 +74,29 @@ class Contacts:
 
     @property
     def num_points(self) -> int:
-        return len(self.pair_of_point)
+        """Places of a step."""
+        return sum(count * places for count, places in self.parts) if self.slots else len(self.pair_of_point)
+
+    @functools.cached_property
+    def parts(self) -> tuple[tuple[int, int], ...]:
+        """Slots of every kind, and the places of each."""
+        return tuple((count, POINTS[kind]) for count, kind in zip(self.slots, self.kinds, strict=True))
+
+    def places(self, pairs: AnyArray) -> AnyArray:
+        """The pair of every place, (..., points), from those in slots, (..., slots); -1 in an empty slot."""
+        if not self.slots:
+            return np.broadcast_to(np.array(self.pair_of_point, dtype=int), (*pairs.shape[:-1], self.num_points))
+        slot_of_point = np.repeat(np.arange(sum(self.slots)), [n for count, n in self.parts for _ in range(count)])
+        return pairs[..., slot_of_point]
+
+    @functools.cached_property
+    def ends(self) -> np.ndarray:
+        """Numbers of the surfaces of every pair, (pairs, 2)."""
+        return np.array([(pair.first, pair.second) for pair in self.pairs], dtype=int).reshape(-1, 2)
+
+    def pairs_of_kind(self, kind: Kind) -> np.ndarray:
+        """Numbers of the pairs of one kind."""
+        return np.array([i for i, pair in enumerate(self.pairs) if pair.kind == kind], dtype=int)
 
     @functools.cached_property
     def sides(self) -> tuple[tuple[int, int], ...]:
@@ -111,7 +143,8 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
         return NO_CONTACTS
     materials = tuple(found.materials)
     surfaces = tuple(
-        Surface(name, s.type, number[s.body], materials.index(s.material)) for name, s in found.surfaces.items()
+        Surface(name, s.type, number[s.body], materials.index(s.material), hull_of(s) if s.type == "mesh" else None)
+        for name, s in found.surfaces.items()
     )
     index = {surface.name: i for i, surface in enumerate(surfaces)}
     joined = joined_bodies({name: joint.model_dump() for name, joint in scene.joints.items()})
@@ -128,4 +161,16 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
         material.restitution > 0 or f"contacts.materials.{name}.restitution" in unknown
         for name, material in found.materials.items()
     )
-    return Contacts(surfaces, tuple(pairs), materials, found.combine, found.passes, bounces)
+    slots = _slots(surfaces, pairs, found.slots)
+    return Contacts(surfaces, tuple(pairs), materials, found.combine, found.passes, bounces, slots)
+
+
+def _slots(surfaces: tuple[Surface, ...], pairs: list[Pair], given: int | None) -> tuple[int, ...]:
+    """Slots for the pairs of every kind, `given` for each or so many for every body; none where all pairs fit in."""
+    found = []
+    kinds = dict.fromkeys(pair.kind for pair in pairs)
+    for kind in kinds:
+        of_kind = [pair for pair in pairs if pair.kind == kind]
+        bodies = {surfaces[i].body for pair in of_kind for i in (pair.first, pair.second)} - {-1}
+        found.append(min(len(of_kind), _NEAR * len(bodies) if given is None else given))
+    return () if sum(found) == len(pairs) else tuple(found)

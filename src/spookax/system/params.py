@@ -80,7 +80,7 @@ class Params(eqx.Module):
     # contacts
     surface_at: Float[Array, "surfaces 3"]  # centre in the body's frame [m]
     surface_turn: Float[Array, "surfaces 3"]  # orientation in the body, a rotation vector [rad]
-    surface_size: Float[Array, "surfaces 3"]  # lengths of a box; radius and length of what is round; then zeros [m]
+    surface_size: Float[Array, "surfaces 3"]  # lengths of a box or mesh; radius and length of what is round [m]
     material_friction: Float[Array, " materials"]  # [-]
     material_restitution: Float[Array, " materials"]  # [-]
     contact_compliance: Scalar  # relative to 1/m of the bodies [-]
@@ -109,6 +109,7 @@ _SIZES = {
     "capsule": _ROUND,
     "cylinder": _ROUND,
     "box": ("size.x", "size.y", "size.z"),
+    "mesh": (),
 }
 _MOTOR_FIELDS = {
     "torque": {"gain": "gain"},
