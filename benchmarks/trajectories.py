@@ -101,8 +101,8 @@ def _missed(plan: sx.control.Optimal, problem: Problem) -> float:
 def _shooting(
     system: sx.System, params: sx.Params, problem: Problem, plan: sx.control.Optimal
 ) -> tuple[float, int, float, str]:
-    """Cost, iterations, time and message of the best of the same first inputs; its gradients are of the mechanism without dry
-    friction too, of which both have the derivatives.
+    """Cost, iterations, time and message of L-BFGS-B from the same first inputs. It minimises for the mechanism without
+    dry friction, whose derivatives `ilqr` has too; the cost is that of the real one.
     """
     options = problem.options
     plant = Plant(system, without_dry_friction(params), motors=plan.motors, steps=options["steps"])
