@@ -1,0 +1,221 @@
+"""Laws of friction over the speed, fitted to a force that was found, and the static friction where sticking ended."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import scipy.optimize
+
+from spookax._typing import Array, Float
+
+_MOST = 4000  # points that are fitted
+_TINY = 1e-3  # of the reference speed: epsilon of the law of Dieterich and Ruina
+_HOLDS = 0.5  # probability from which on a regime is taken to hold
+_SURE = 0.9
+_BRIEF = 3  # samples: shorter stops tell no static friction
+
+
+class Points(NamedTuple):
+    """Samples of sliding: speed [m/s], force against the motion [N], its standard deviation, and the phase of sliding."""
+
+    speed: Float[np.ndarray, " p"]
+    force: Float[np.ndarray, " p"]
+    sd: Float[np.ndarray, " p"]
+    phase: Float[np.ndarray, " p"]
+
+
+class Static(NamedTuple):
+    """What holds the mass at the end of every stop [N]: mean, standard deviation of one, and each with its time."""
+
+    mean: float
+    sd: float
+    values: list[float]
+    times: list[float]
+
+
+class Law(NamedTuple):
+    """A law with its parameters."""
+
+    kind: str
+    parameters: dict[str, float]
+    sd: dict[str, float]
+    rms: float  # of what is left [N]
+    score: float  # information criterion: the smaller the better
+
+    def level(self, speed: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Friction against a motion of that speed [N]."""
+        values = jnp.asarray(list(self.parameters.values()))
+        return np.asarray(_KINDS[self.kind].level(values, jnp.abs(jnp.asarray(speed))))
+
+
+class _Kind(NamedTuple):
+    names: tuple[str, ...]
+    positive: tuple[bool, ...]  # searched as logarithms
+    level: Callable[[Array, Array], Array]
+
+
+def _coulomb(p: Array, v: Array) -> Array:
+    return p[0] + 0.0 * v
+
+
+def _stribeck(p: Array, v: Array) -> Array:
+    return p[0] + p[1] * jnp.exp(-((v / p[2]) ** 2)) + p[3] * v
+
+
+def _dieterich_ruina(p: Array, v: Array) -> Array:
+    F, a, b, c, reference = p
+    s = v + _TINY * reference
+    return F + a * jnp.log(s / reference) + b * jnp.log(c + reference / s)
+
+
+_KINDS = {
+    "coulomb": _Kind(("force",), (True,), _coulomb),
+    "stribeck": _Kind(("force", "excess", "speed", "viscous"), (True, True, True, True), _stribeck),
+    "dieterich-ruina": _Kind(("force", "a", "b", "c", "reference"), (True, False, False, True, True), _dieterich_ruina),
+}
+KINDS = tuple(_KINDS)
+
+
+def sliding_points(
+    x: Float[np.ndarray, "k 3"], sd: Float[np.ndarray, "k 3"], probability: Float[np.ndarray, "k 3"]
+) -> tuple[Points, Float[np.ndarray, " p"]]:
+    """Where the mass slides for sure, and is faster than three standard deviations of its velocity; their places.
+
+    The samples next to a jump are left out: the force there is that of either side.
+    """
+    v, f = x[:, 1], x[:, 2]
+    slides = (probability[:, 0] > _SURE) & (np.abs(v) > 3.0 * sd[:, 1])
+    near = probability[:, 2] > 1.0 - _SURE
+    near |= np.roll(near, 1) | np.roll(near, -1)
+    at = np.flatnonzero(slides & ~near)
+    direction = np.sign(v)
+    phase = np.cumsum(np.concatenate([[True], (direction[1:] != direction[:-1]) | ~slides[1:] & slides[:-1]]))
+    return Points(np.abs(v[at]), f[at] * direction[at], sd[at, 2], phase[at]), at
+
+
+def static_friction(
+    time: Float[np.ndarray, " k"], held: Float[np.ndarray, " k"], probability: Float[np.ndarray, "k 3"]
+) -> Static | None:
+    """From stops that end in sliding; None where there is none.
+
+    `held`: the force that would hold the mass at each sample, load minus spring. At the last sample that sticks it is
+    a little less than the static friction, at the next one it would be more: the mean of both is taken.
+    """
+    sticks = probability[:, 1] > _HOLDS
+    ends = np.flatnonzero(sticks[:-1] & ~sticks[1:])
+    values, times = [], []
+    for end in ends:
+        begin = end
+        while begin > 0 and sticks[begin - 1]:
+            begin -= 1
+        grows = abs(held[end]) > abs(held[max(end - _BRIEF, begin)])
+        if end - begin + 1 >= _BRIEF and begin > 0 and grows:
+            values.append(float(abs(held[end] + held[end + 1]) / 2.0))
+            times.append(float(time[end]))
+    if not values:
+        return None
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else abs(float(held[ends[-1] + 1] - held[ends[-1]]))
+    return Static(float(np.mean(values)), spread, values, times)
+
+
+def fit_law(kind: str, points: Points, static: Static | None) -> Law:
+    """The parameters of one law by weighted least squares, the static friction beside the points at speed zero.
+
+    Errors of the points of one phase of sliding go together, so standard deviations and the information criterion
+    count phases, not samples. Parameters that must be positive are searched as logarithms.
+    """
+    own = _KINDS[kind]
+    take = np.unique(np.linspace(0, len(points.speed) - 1, _MOST).astype(int))
+    speed, force, sd, phase = (a[take] for a in points)
+    fastest, middle = float(np.max(speed)), float(np.median(force))
+    start = {
+        "coulomb": [middle],
+        "stribeck": [middle, 0.1 * middle, 0.1 * fastest, 0.01 * middle / fastest],
+        "dieterich-ruina": [middle, 0.05 * middle, 0.05 * middle, 0.02, 0.03 * fastest],
+    }[kind]
+    positive = np.array(own.positive)
+    fixed = len(start) - 1 if kind == "dieterich-ruina" else len(start)  # the reference speed is a choice of units
+    floor = np.sqrt(sd**2 + (0.02 * middle) ** 2)
+    data = (jnp.asarray(speed), jnp.asarray(force), jnp.asarray(1.0 / floor))
+    phases = len(np.unique(phase))
+    whole = np.sqrt(phases / len(speed))  # a phase counts as one reading
+    pinned = kind != "coulomb" and static is not None
+    rest = np.array([static.mean, np.sqrt(len(static.values)) / max(static.sd, 0.02 * middle)]) if pinned else np.zeros(2)
+    scale = np.where(positive, 1.0, middle)[:fixed]
+    last = jnp.asarray(start[fixed:])
+
+    def numbers(q: Array) -> Array:
+        return jnp.concatenate([jnp.where(positive[:fixed], jnp.exp(q), q * scale), last])
+
+    def residual(q: Array, data: tuple[Array, ...]) -> Array:
+        p, (v, f, w) = numbers(q), data
+        return jnp.concatenate([whole * (own.level(p, v) - f) * w, (own.level(p, jnp.zeros(1)) - rest[0]) * rest[1]])
+
+    first = np.asarray(start)[:fixed]
+    q0 = np.where(positive[:fixed], np.log(first), first / scale)
+    solver = optx.LevenbergMarquardt(rtol=1e-8, atol=1e-8)
+    found = optx.least_squares(residual, solver, jnp.asarray(q0), args=data, max_steps=512, throw=False)
+    q, p = found.value, np.asarray(numbers(found.value))
+    left = np.asarray(own.level(jnp.asarray(p), data[0])) - force
+    J = np.asarray(jax.jacfwd(lambda q: own.level(numbers(q), data[0]) * data[2])(q))
+    D = np.asarray(jax.jacfwd(numbers)(q))
+    covariance = D @ _by_phase(J, left / floor, phase) @ D.T
+    rms = float(np.sqrt(np.mean(left**2)))
+    score = phases * np.log(np.mean((left / floor) ** 2)) + fixed * np.log(phases)
+    sds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    return Law(kind, dict(zip(own.names, map(float, p), strict=True)), dict(zip(own.names, map(float, sds), strict=True)), rms, float(score))
+
+
+def _by_phase(J: np.ndarray, left: np.ndarray, phase: np.ndarray) -> np.ndarray:
+    """Covariance of least squares whose errors go together within a phase."""
+    inverse = np.linalg.pinv(J.T @ J, rcond=1e-12)
+    sums = np.array([J[phase == p].T @ left[phase == p] for p in np.unique(phase)])
+    count = len(sums)
+    return inverse @ (sums.T @ sums) @ inverse * count / max(count - 1, 1)
+
+
+def fit_laws(kinds: Sequence[str], points: Points, static: Static | None) -> list[Law]:
+    """Every one of some laws, the best first."""
+    return sorted((fit_law(kind, points, static) for kind in kinds), key=lambda law: law.score)
+
+
+class SceneLaw(NamedTuple):
+    """Friction as scenes have it, and how far it is from the law that it stands for [N]."""
+
+    coulomb: float
+    excess: float
+    speed: float
+    exponent: float
+    viscous: float
+    off: float
+
+
+def for_scene(law: Law, points: Points, static: Static | None) -> SceneLaw:
+    """The law in the form of a joint: `coulomb`, `stribeck` and `viscous`.
+
+    Coulomb's and Stribeck's are such laws. That of Dieterich and Ruina is not: the nearest one, with an exponent of its
+    own, along the speeds that the record has.
+    """
+    p = law.parameters
+    if law.kind == "coulomb":
+        over = max(static.mean - p["force"], 0.0) if static else 0.0
+        return SceneLaw(p["force"], over, 1e-2 * float(np.median(points.speed)), 2.0, 0.0, 0.0)
+    if law.kind == "stribeck":
+        return SceneLaw(p["force"], p["excess"], p["speed"], 2.0, p["viscous"], 0.0)
+    grid = np.concatenate([[0.0], np.quantile(points.speed, np.linspace(0.0, 1.0, 200))])
+    wanted = law.level(grid)
+
+    def level(q: np.ndarray) -> np.ndarray:
+        F, excess, speed, exponent, viscous = q
+        return F + excess * np.exp(-((grid / speed) ** exponent)) + viscous * grid
+
+    fastest, size = grid[-1], float(np.median(wanted))
+    start = [size, max(wanted[0] - size, 0.01 * size), 0.05 * fastest, 1.0, 1e-3 * size / fastest]
+    low = [0.0, 0.0, 1e-4 * fastest, 0.1, 0.0]
+    high = [np.inf, np.inf, 10 * fastest, 2.0, np.inf]
+    unit = [size, size, fastest, 1.0, size / fastest]
+    found = scipy.optimize.least_squares(lambda q: level(q) - wanted, start, bounds=(low, high), x_scale=unit)
+    return SceneLaw(*map(float, found.x), float(np.max(np.abs(level(found.x) - wanted)[1:])))

@@ -1,0 +1,247 @@
+"""The switching model of a mass on a spring with unknown friction, its hyperparameters, and the force that it finds."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spookax._compiled import compiled
+from spookax._typing import Array, Float, Scalar
+from spookax.estimation import Exact, Filter, KeepHeaviest, MixtureFilter
+from spookax.models import Contact, LinearGaussian, Matern, friction_regimes, oscillator
+from spookax.models.linear import LinearMechanism
+from spookax.protocol import Noise, Samples
+from spookax.study.latent.evidence import Maximum, laplace, maximum
+from spookax.study.latent.record import Record
+
+NAMES = ("force", "change", "noise", "dwell")
+"""Hyperparameters, whose logarithms are searched: standard deviation of the force [N]; by how much it changes while the
+mass slides, in the root of a second [N/sqrt(s)]; of a reading; mean time until the force jumps [s]."""
+
+_LOOSE = (0.15, 0.2, 0.2)
+"""What a sticking contact gains in a step: of the noise of a reading (a displacement), and of the standard deviations of
+velocity and force. Chosen on drawn records: `python -m benchmarks latent.loose`."""
+_PRIOR_SD = np.array([0.7, 2.0, 0.5, 1.0])
+_DWELL = 30.0  # steps, before the record speaks
+_QUIET = 0.005  # of the force: its change in a step before the record speaks
+_WIDE = 3.0  # standard deviation of the logarithms for one regime
+
+
+class Mechanism(NamedTuple):
+    """m z'' + c z' + k z + f = load."""
+
+    mass: float | Array
+    damping: float | Array
+    stiffness: float | Array
+
+
+class Scales(NamedTuple):
+    """What the record itself says about orders of magnitude, and where it starts."""
+
+    velocity: float | Array  # standard deviation [m/s]
+    force: float | Array  # rms [N]
+    noise: float | Array  # of a reading, by the model of one regime
+    x0: Array  # displacement, velocity, force
+    sd: Array
+
+
+class Setting(NamedTuple):
+    """What stays the same while hyperparameters change, and is no array."""
+
+    sensor: str
+    base: bool
+    order: int  # of the Matern kernel
+    components: int
+
+
+class Data(NamedTuple):
+    """A record for compiled functions: step [s], inputs at the samples, and over the steps beside the readings."""
+
+    h: Scalar
+    u: Float[Array, "k inputs"]
+    samples: Samples
+
+    @staticmethod
+    def of(record: Record) -> "Data":
+        return Data(jnp.asarray(record.h), jnp.asarray(record.u), record.samples)
+
+    def seen_by(self, m: LinearMechanism) -> Samples:
+        """Readings without what the inputs do to them at once: an accelerometer feels the load."""
+        return self.samples._replace(y=self.samples.y - (self.u @ m.D.T)[:, None, :])
+
+
+class Force(NamedTuple):
+    """The force along a record, and what was believed beside it; leading axis: samples."""
+
+    x: Float[np.ndarray, "k 3"]  # displacement, velocity, force
+    sd: Float[np.ndarray, "k 3"]
+    probability: Float[np.ndarray, "k 3"]  # of sliding, sticking, jumping
+    evidence: float
+
+
+def _mechanism(m: Mechanism, setting: Setting) -> LinearMechanism:
+    return oscillator(m.mass, m.damping, m.stiffness, [setting.sensor], setting.base)
+
+
+def _models(
+    log: Array, m: Mechanism, h: Scalar, setting: Setting, loose: Array
+) -> tuple[Contact, list[LinearGaussian], Noise]:
+    force, change, noise = jnp.exp(log[:3])
+    stay = jnp.exp(-h / jnp.exp(log[3])) if len(log) > 3 else 0.92
+    kernel = Matern(force, 2.0 * (force / change) ** 2, setting.order)
+    contact = Contact(kernel, force, stay, loose)
+    return contact, friction_regimes.models(_mechanism(m, setting), [contact], h), Noise(jnp.asarray(1.0), noise[None])
+
+
+def one_regime(log: Array, m: Mechanism, h: Scalar, setting: Setting) -> Filter:
+    """The force as one Gaussian process, without regimes: three logarithms."""
+    _, models, noise = _models(log, m, h, setting, jnp.ones(3))
+    return Filter(models[0], jnp.zeros(0), noise, Exact())
+
+
+def three_regimes(log: Array, m: Mechanism, h: Scalar, setting: Setting, scales: Scales) -> MixtureFilter:
+    """Sliding, sticking and jumping."""
+    force, noise = jnp.exp(log[0]), jnp.exp(log[2])
+    first = _LOOSE[0] * noise if setting.sensor == "displacement" else 1e-2 * scales.velocity * h
+    loose = jnp.stack([jnp.asarray(first), _LOOSE[1] * jnp.asarray(scales.velocity), _LOOSE[2] * force])
+    contact, models, level = _models(log, m, h, setting, loose)
+    filters = [Filter(model, jnp.zeros(0), level, Exact()) for model in models]
+    return MixtureFilter(filters, friction_regimes.transition([contact]), KeepHeaviest(setting.components))
+
+
+def padded(x: Array, size: int) -> Array:
+    """States with those that a smoother kernel has besides the force: zero, as probable as they are."""
+    return jnp.concatenate([x, jnp.broadcast_to(x[-1], (size - len(x),))]) if size > len(x) else x
+
+
+def _started(f: Filter | MixtureFilter, scales: Scales):
+    size = f.model.tangent_size
+    x0 = jnp.zeros(size).at[:3].set(scales.x0)
+    return f.init(x0, padded(scales.sd, size))
+
+
+@compiled
+def _one(log: Array, prior: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+    samples = data.seen_by(_mechanism(m, setting))
+
+    def cost(log: Array) -> Scalar:
+        f = one_regime(log, m, data.h, setting)
+        evidence = jnp.sum(f.run(_started(f, scales), samples).innovation.log_likelihood)
+        return 0.5 * jnp.sum(((log - prior) / _WIDE) ** 2) - evidence
+
+    return jax.value_and_grad(cost)(log)
+
+
+@compiled
+def _one_smoothed(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+    f = one_regime(log, m, data.h, setting)
+    back = f.smooth(f.run(_started(f, scales), data.seen_by(_mechanism(m, setting)), trail=True))
+    return back.x[:-1], back.sd[:-1]
+
+
+@compiled
+def _three(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+    samples = data.seen_by(_mechanism(m, setting))
+
+    def cost(log: Array) -> Scalar:
+        f = three_regimes(log, m, data.h, setting, scales)
+        return -jnp.sum(f.scanned(_started(f, scales), samples).told.log_likelihood)
+
+    return jax.value_and_grad(cost)(log)
+
+
+@compiled
+def _three_smoothed(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+    f = three_regimes(log, m, data.h, setting, scales)
+    found = f.scanned(_started(f, scales), data.seen_by(_mechanism(m, setting)), trail=True)
+    back = f.smoothed(found.trail, found.last)
+    return back.x[:-1, :3], back.sd[:-1, :3], back.probability[:-1], jnp.sum(found.told.log_likelihood)
+
+
+def scales_of(record: Record, m: Mechanism, setting: Setting) -> tuple[Scales, Force]:
+    """Orders of magnitude, from the model of one regime at its largest evidence; and what that model finds."""
+    y = record.y[np.isfinite(record.y)]
+    rough = float(np.std(np.diff(y, 3))) / np.sqrt(20.0)
+    load = record.u[:, 0] if not setting.base else m.stiffness * (record.u[:, 0] - np.mean(record.u[:, 0]))
+    pushed = float(np.std(load)) + 1e-12
+    amount = _amounts(record, setting)
+    x0 = np.array([*amount[:2], 0.0])
+    sd = jnp.asarray([*amount[2:], pushed])
+    first = Scales(amount[3], pushed, rough, jnp.asarray(x0), sd)
+    prior = jnp.log(jnp.array([0.5 * pushed, 0.5 * pushed / np.sqrt(20.0 * record.h), max(rough, 1e-6 * np.std(y))]))
+    fixed = (m, Data.of(record), jax.tree.map(jnp.asarray, first), setting)
+    best = maximum(None, np.asarray(prior), lambda log: _one(log, prior, *fixed))
+    x, sd = (np.asarray(a) for a in _one_smoothed(jnp.asarray(best.at), *fixed))
+    alone = Force(x[:, :3], sd[:, :3], np.tile([1.0, 0.0, 0.0], (len(x), 1)), -best.cost)
+    velocity, force = float(np.std(x[:, 1])), float(np.sqrt(np.mean(x[:, 2] ** 2)))
+    return Scales(velocity, force, float(np.exp(best.at[2])), jnp.asarray(x0), first.sd), alone
+
+
+def _amounts(record: Record, setting: Setting) -> tuple[float, float, float, float]:
+    """First displacement and velocity, and standard deviations of both."""
+    there = np.flatnonzero(np.isfinite(record.y))
+    y, time = record.y[there], record.time[there]
+    if setting.sensor == "displacement":
+        v = np.gradient(y, time)
+        return float(y[0]), 0.0, float(np.std(y)), float(np.std(v))
+    if setting.sensor == "velocity":
+        z = np.concatenate([[0.0], np.cumsum((y[1:] + y[:-1]) / 2 * np.diff(time))])
+        return 0.0, float(y[0]), float(np.std(z)), float(np.std(y))
+    turn = 2.0 * np.pi / (20.0 * record.h)
+    return 0.0, 0.0, float(np.std(y)) / turn**2 * 20.0, float(np.std(y)) / turn * 20.0
+
+
+class Fitted(NamedTuple):
+    """Hyperparameters of all records together: logarithms, their covariance, and the force of every record."""
+
+    log: Float[np.ndarray, " 4"]
+    covariance: Float[np.ndarray, "4 4"]
+    best: Maximum
+    scales: list[Scales]
+    forces: list[Force]
+    alone: list[Force]  # by the model of one regime
+
+
+def fitted(
+    records: list[Record],
+    m: Mechanism,
+    setting: Setting,
+    noise: float | None,
+    report: Callable[[str], None],
+    start: Float[np.ndarray, " 4"] | None = None,
+) -> Fitted:
+    """The maximum a posteriori of the hyperparameters of records that share them, and the force along each."""
+    m = Mechanism(*(jnp.asarray(float(a)) for a in m))
+    report("the force as one process, for orders of magnitude")
+    scales, alone = zip(*(scales_of(record, m, setting) for record in records), strict=True)
+    force = np.sqrt(np.mean([s.force**2 for s in scales]))
+    h = np.mean([record.h for record in records])
+    level = np.exp(np.mean(np.log([s.noise for s in scales]))) if noise is None else noise
+    prior = np.log([force, force * _QUIET / np.sqrt(h), level, _DWELL * h])
+    sd = _PRIOR_SD if noise is None else np.where(np.arange(4) == 2, 1e-6, _PRIOR_SD)
+    data = [
+        (m, Data.of(r), jax.tree.map(jnp.asarray, s), setting)
+        for r, s in zip(records, scales, strict=True)
+    ]
+
+    def gradient(log: Array) -> tuple[Scalar, Array]:
+        away = (log - prior) / sd
+        value, slope = 0.5 * jnp.sum(away**2), away / sd
+        for one in data:
+            more = _three(log, *one)
+            value, slope = value + more[0], slope + more[1]
+        return value, slope
+
+    report("hyperparameters")
+    told = lambda calls, value: report(f"hyperparameters: evaluation {calls}, log posterior {-value:.8g}")  # noqa: E731
+    best = maximum(None, prior if start is None else start, gradient, told)
+    report("intervals of the hyperparameters")
+    covariance = laplace(gradient, best.at, sd)
+    report("smoothing")
+    forces = []
+    for one in data:
+        x, sds, probability, evidence = (np.asarray(a) for a in _three_smoothed(jnp.asarray(best.at), *one))
+        forces.append(Force(x, sds, probability, float(evidence)))
+    return Fitted(best.at, covariance, best, list(scales), forces, list(alone))
