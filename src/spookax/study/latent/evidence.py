@@ -16,8 +16,15 @@ import scipy.optimize
 from spookax._typing import Array, Float, Scalar
 
 _DIFFERENCE = 0.02  # of logarithms, for the Hessian
+_MOST = 80  # evaluations
 _TOLERANCE = 1e-7  # of the cost: 1e-3 of a log evidence of 10^4
 _FAR = 1e12
+_ENOUGH = 0.05  # of the cost: what is gained less in as many evaluations as
+_PATIENCE = 8
+
+
+class _Settled(Exception):
+    """Nothing more is gained: where other components are kept the evidence jumps, and line searches go on for ever."""
 
 
 class Maximum(NamedTuple):
@@ -43,21 +50,31 @@ def maximum(
     if gradient is None:
         assert cost is not None
         gradient = eqx.filter_jit(jax.value_and_grad(cost))
-    calls = 0
+    calls, best, since = 0, (np.inf, np.asarray(start, dtype=float)), (np.inf, 0)
 
     def both(x: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal calls
+        nonlocal calls, best, since
         calls += 1
         value, slope = (np.asarray(a, dtype=float) for a in gradient(jnp.asarray(x)))
         if report is not None:
             report(calls, float(value))
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
             return _FAR, np.zeros_like(x)
+        if value < best[0]:
+            best = float(value), x.copy()
+        if best[0] < since[0] - _ENOUGH:
+            since = best[0], calls
+        elif calls - since[1] >= _PATIENCE:
+            raise _Settled
         return float(value), slope
 
-    options = {"maxiter": 40, "maxfun": 60, "ftol": _TOLERANCE, "gtol": 1e-2}
-    found = scipy.optimize.minimize(both, np.asarray(start, dtype=float), jac=True, method="L-BFGS-B", options=options)
-    return Maximum(np.asarray(found.x), float(found.fun), calls, bool(found.success) and found.fun < _FAR)
+    options = {"maxfun": _MOST, "ftol": _TOLERANCE, "gtol": 1e-2}
+    try:
+        done = scipy.optimize.minimize(both, best[1], jac=True, method="L-BFGS-B", options=options)
+        converged = bool(done.success) and best[0] < _FAR
+    except _Settled:
+        converged = True
+    return Maximum(best[1], best[0], calls, converged)
 
 
 def laplace(

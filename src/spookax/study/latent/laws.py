@@ -28,7 +28,7 @@ class Points(NamedTuple):
 
 
 class Static(NamedTuple):
-    """What holds the mass at the end of every stop [N]: mean, standard deviation of one, and each with its time."""
+    """What holds the mass at the end of every stop [N]: mean, standard deviation of one (a tenth, where there is but one), and each with its time."""
 
     mean: float
     sd: float
@@ -97,27 +97,30 @@ def sliding_points(
 
 
 def static_friction(
-    time: Float[np.ndarray, " k"], held: Float[np.ndarray, " k"], probability: Float[np.ndarray, "k 3"]
+    time: Float[np.ndarray, " k"], x: Float[np.ndarray, "k 3"], probability: Float[np.ndarray, "k 3"]
 ) -> Static | None:
     """From stops that end in sliding; None where there is none.
 
-    `held`: the force that would hold the mass at each sample, load minus spring. At the last sample that sticks it is
-    a little less than the static friction, at the next one it would be more: the mean of both is taken.
+    The mass has hardly moved when it breaks away, so sticking stays likely for some samples more, in which what would
+    hold it goes on growing. The force that is believed in knows both: its largest value against the motion that begins,
+    from the stop until sliding is sure, is the static friction.
     """
-    sticks = probability[:, 1] > _HOLDS
-    ends = np.flatnonzero(sticks[:-1] & ~sticks[1:])
+    sticks, sure = probability[:, 1] > _HOLDS, probability[:, 0] > _SURE
     values, times = [], []
-    for end in ends:
-        begin = end
-        while begin > 0 and sticks[begin - 1]:
-            begin -= 1
-        grows = abs(held[end]) > abs(held[max(end - _BRIEF, begin)])
-        if end - begin + 1 >= _BRIEF and begin > 0 and grows:
-            values.append(float(abs(held[end] + held[end + 1]) / 2.0))
-            times.append(float(time[end]))
+    for end in np.flatnonzero(sticks[:-1] & ~sticks[1:]):
+        begin = end - int(np.argmin(sticks[: end + 1][::-1])) + 1 if not np.all(sticks[: end + 1]) else 0
+        after = np.flatnonzero(sure[end:])
+        if end - begin + 1 < _BRIEF or not len(after):
+            continue
+        slides = end + int(after[0])
+        against = np.sign(x[slides, 1]) * x[begin : slides + 1, 2]
+        peak = int(np.argmax(against))
+        if peak > 0 and against[peak] > 0:  # it grew up to there
+            values.append(float(against[peak]))
+            times.append(float(time[begin + peak]))
     if not values:
         return None
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else abs(float(held[ends[-1] + 1] - held[ends[-1]]))
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.1 * values[0]
     return Static(float(np.mean(values)), spread, values, times)
 
 

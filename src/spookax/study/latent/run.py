@@ -110,7 +110,7 @@ def _latent(
             break
     told("law of friction")
     points = [sliding_points(f.x, f.sd, f.probability)[0] for f in found.forces]
-    static = _static(records, found.forces, m, study.base, fix.offset)
+    static = _static(records, found.forces)
     pooled = _pooled(points)
     laws = fit_laws(KINDS if known.law == "auto" else [known.law], pooled, static)
     in_scene = for_scene(laws[0], pooled, static)
@@ -161,14 +161,9 @@ def _corrected(
     return correction(records, forces, [at for _, at in points], [p.phase for p, _ in points], m, which, base)
 
 
-def _static(
-    records: Sequence[Record], forces: Sequence[Force], m: Mechanism, base: bool, offset: float
-) -> Static | None:
-    stops = []
-    for record, force in zip(records, forces, strict=True):
-        held = load_on(record, m, base, offset) - m.stiffness * force.x[:, 0]
-        if (one := static_friction(record.time, held, force.probability)) is not None:
-            stops.append(one)
+def _static(records: Sequence[Record], forces: Sequence[Force]) -> Static | None:
+    each = (static_friction(r.time, f.x, f.probability) for r, f in zip(records, forces, strict=True))
+    stops = [one for one in each if one is not None]
     if not stops:
         return None
     values = [value for one in stops for value in one.values]
