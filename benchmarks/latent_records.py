@@ -60,7 +60,9 @@ def drawn(count: int, samples: int, seed: int) -> Drawn:
     def law(v: np.ndarray) -> np.ndarray:
         s = np.abs(v) + 1e-4 * reference
         stribeck = level + excess * np.exp(-((v / fade) ** 2))
-        return np.select([kind == 0, kind == 1], [level, stribeck], level + a * np.log(s / reference) + b * np.log(c + reference / s))
+        return np.select(
+            [kind == 0, kind == 1], [level, stribeck], level + a * np.log(s / reference) + b * np.log(c + reference / s)
+        )
 
     z, v = np.zeros(count), np.zeros(count)
     dt = h / SUBSTEPS

@@ -153,7 +153,11 @@ def law_chart(
         data.append(_curve(speed, values, 1, name=name, mode="lines", line={"color": colour, "width": width}))
     if level is not None:
         name, at, sd = level
-        look = {"mode": "lines+markers", "line": {"color": OPEN_LOOP, "width": 2}, "marker": {"color": OPEN_LOOP, "size": 6}}
+        look = {
+            "mode": "lines+markers",
+            "line": {"color": OPEN_LOOP, "width": 2},
+            "marker": {"color": OPEN_LOOP, "size": 6},
+        }
         data.append(_curve(np.zeros(3), np.array([at - sd, at, at + sd]), 1, name=name, **look))
     return {"data": data, "layout": layout}
 

@@ -27,15 +27,24 @@ def latent_cautions(content: Mapping[str, Any]) -> list[str]:
         found.append("The search for the hyperparameters did not converge: the force may be better than this one.")
     for name, run in content["runs"].items():
         if run["used"] and run["evidence"] < run["evidence_one_regime"] + _GAIN:
-            found.append(f"{name}: regimes explain the readings no better than one smooth force does; do not rely on them.")
+            found.append(
+                f"{name}: regimes explain the readings no better than one smooth force does; do not rely on them."
+            )
         if not run["prediction_nmse"] < _POOR:
             found.append(f"{name}: the law that was found does not predict the readings; see the prediction.")
     if (off := content["law"]["in_scene"]["off"]) > 0:
-        found.append(f"A scene has no law of this kind: its own is up to {off:.2g} N away along the speeds that were seen.")
+        found.append(
+            f"A scene has no law of this kind: its own is up to {off:.2g} N away along the speeds that were seen."
+        )
     for name, row in content["mechanism"]["numbers"].items():
-        if not content["mechanism"]["corrected"] and "suggested" in row and abs(row["suggested"] - row["given"]) > 3 * row["sd"]:
-            text = f"A {name} of {row['suggested']:.5g} {row['unit']} would leave a force that depends on the speed alone. "
-            found.append(f"{text}If {row['given']:.5g} is a guess, write `correct: [{name}]`.")
+        if (
+            not content["mechanism"]["corrected"]
+            and "suggested" in row
+            and abs(row["suggested"] - row["given"]) > 3 * row["sd"]
+        ):
+            text = f"With a {name} of {row['suggested']:.5g} {row['unit']} the force would depend on the speed alone. "
+            same = " Friction that grows with the speed looks the same." if name == "damping" else ""
+            found.append(f"{text}If {row['given']:.5g} is a guess, write `correct: [{name}]`.{same}")
     return found
 
 
@@ -46,11 +55,13 @@ def law_of(content: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> tupl
     level = ("static friction", static["mean"], static["sd"]) if static else None
     points = states["points/speed"], states["points/force"]
     chart = law_chart("friction against the speed", "force [N]", points, states["law/speed"], laws, level)
-    caption = "Force against the motion at every sample that slides for sure, and the laws that were fitted; the first fits best."
+    caption = "Force against the motion where the mass slides for sure, and the laws that were fitted, the best first."
     return caption, chart
 
 
-def latent_charts(run: str, content: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> dict[str, tuple[str, Figure]]:
+def latent_charts(
+    run: str, content: Mapping[str, Any], states: Mapping[str, np.ndarray]
+) -> dict[str, tuple[str, Figure]]:
     """Name -> caption and chart of a recording: of one that was held back the prediction alone."""
     own = {key.removeprefix(f"{run}/"): a for key, a in states.items() if key.startswith(f"{run}/")}
     time, sensor = own["time"], content["settings"]["sensor"]
@@ -58,7 +69,10 @@ def latent_charts(run: str, content: Mapping[str, Any], states: Mapping[str, np.
     found: dict[str, tuple[str, Figure]] = {}
     if "force" in own:
         regimes = {name: own[name] for name in ("slides", "sticks", "jumps")}
-        found["regimes"] = f"Run {run}: probability of every regime; they sum to one.", share_chart("regimes", time, regimes)
+        found["regimes"] = (
+            f"Run {run}: probability of every regime; they sum to one.",
+            share_chart("regimes", time, regimes),
+        )
         chart = band_chart("friction force", "N", time, own["force"], own["force_sd"])
         found["force"] = f"Run {run}: friction force, with a band of two standard deviations.", chart
         chart = band_chart("velocity", "m/s", time, own["velocity"], own["velocity_sd"])

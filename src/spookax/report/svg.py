@@ -59,9 +59,13 @@ def svg(figure: Figure) -> str:
         if "markers" in curve.get("mode", ""):
             marker = curve["marker"]
             dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(x, place, strict=True) if np.isfinite(a + b))
-            parts.append(f'<path d="{dots}" stroke="{marker["color"]}" stroke-width="{marker["size"]}" stroke-linecap="round"/>')
+            parts.append(
+                f'<path d="{dots}" stroke="{marker["color"]}" stroke-width="{marker["size"]}" stroke-linecap="round"/>'
+            )
     parts.append("</g>")
-    parts.append(f'<rect x="{left}" y="{top}" width="{right - left}" height="{bottom - top}" fill="none" stroke="#97a3b2"/>')
+    parts.append(
+        f'<rect x="{left}" y="{top}" width="{right - left}" height="{bottom - top}" fill="none" stroke="#97a3b2"/>'
+    )
     parts += _words(figure, left, right, top, bottom)
     return "\n".join([*parts, "</svg>\n"])
 

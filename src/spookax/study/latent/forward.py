@@ -1,8 +1,9 @@
 """A scene of the mass on its spring with the friction that was found, and what it predicts."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from spookax._typing import Float
@@ -35,7 +36,8 @@ def scene_of(name: str, m: Mechanism, law: SceneLaw, h: float, start: Float[np.n
 
     **Arguments:** `h`: step of the engine [s]; `start`: displacement and velocity [m, m/s].
     """
-    mass, friction = float(m.mass), {"viscous": float(m.damping) + law.viscous, "coulomb": law.coulomb}
+    mass = float(m.mass)
+    friction: dict[str, Any] = {"viscous": float(m.damping) + law.viscous, "coulomb": law.coulomb}
     if law.excess > 0:
         friction["stribeck"] = {"excess": law.excess, "speed": law.speed, "exponent": law.exponent}
     side = (mass / 7800.0) ** (1 / 3)
@@ -70,7 +72,7 @@ def load_on(record: Record, m: Mechanism, base: bool, offset: float) -> Float[np
     """The force that drives the mass at every sample [N]; of a base k u + c u', and what wrong zeros add."""
     if not base:
         return record.u[:, 0]
-    return m.stiffness * (record.u[:, 0] - offset) + m.damping * record.u[:, 1]
+    return float(m.stiffness) * (record.u[:, 0] - offset) + float(m.damping) * record.u[:, 1]
 
 
 def forward(scene: Scene, record: Record, load: Float[np.ndarray, " k"], start: Float[np.ndarray, " 2"]) -> Forward:
@@ -83,8 +85,8 @@ def forward(scene: Scene, record: Record, load: Float[np.ndarray, " k"], start: 
     pushed = np.interp(fine, np.arange(count + 1), load)
     system, params = build(scene)
     state = state_from_joints(system, params, {"slide": {"position": float(start[0]), "rate": float(start[1])}})
-    found = rollout(system, params, state, pushed[:, None], throw=False)
-    z, v = (np.array(a)[:: SUBSTEPS, 0] for a in (found.position, found.rate))
+    found = rollout(system, params, state, jnp.asarray(pushed)[:, None], throw=False)
+    z, v = (np.array(a)[::SUBSTEPS, 0] for a in (found.position, found.rate))
     if (failed := int(found.failed_step)) >= 0:
         z[math.ceil(failed / SUBSTEPS) :] = np.nan
         v[math.ceil(failed / SUBSTEPS) :] = np.nan

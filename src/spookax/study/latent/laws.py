@@ -19,7 +19,7 @@ _BRIEF = 3  # samples: shorter stops tell no static friction
 
 
 class Points(NamedTuple):
-    """Samples of sliding: speed [m/s], force against the motion [N], its standard deviation, and the phase of sliding."""
+    """Samples of sliding: speed [m/s], force against the motion and its standard deviation [N], phase of sliding."""
 
     speed: Float[np.ndarray, " p"]
     force: Float[np.ndarray, " p"]
@@ -28,11 +28,12 @@ class Points(NamedTuple):
 
 
 class Static(NamedTuple):
-    """What holds the mass at the end of every stop [N]: mean, standard deviation of one (a tenth, where there is but one), and each with its time."""
+    """What holds the mass at the end of stops [N]: mean with standard deviation, and each with its own and its time."""
 
     mean: float
     sd: float
     values: list[float]
+    sds: list[float]
     times: list[float]
 
 
@@ -42,8 +43,9 @@ class Law(NamedTuple):
     kind: str
     parameters: dict[str, float]
     sd: dict[str, float]
+    left: Float[np.ndarray, " p"]  # of the points, in their standard deviations
     rms: float  # of what is left [N]
-    score: float  # information criterion: the smaller the better
+    score: float = np.nan  # information criterion: the smaller the better
 
     def level(self, speed: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Friction against a motion of that speed [N]."""
@@ -97,16 +99,20 @@ def sliding_points(
 
 
 def static_friction(
-    time: Float[np.ndarray, " k"], x: Float[np.ndarray, "k 3"], probability: Float[np.ndarray, "k 3"]
+    time: Float[np.ndarray, " k"],
+    x: Float[np.ndarray, "k 3"],
+    sd: Float[np.ndarray, "k 3"],
+    probability: Float[np.ndarray, "k 3"],
 ) -> Static | None:
     """From stops that end in sliding; None where there is none.
 
     The mass has hardly moved when it breaks away, so sticking stays likely for some samples more, in which what would
     hold it goes on growing. The force that is believed in knows both: its largest value against the motion that begins,
-    from the stop until sliding is sure, is the static friction.
+    from the stop until sliding is sure, is the static friction. It is on the high side where friction falls off over
+    speeds that the first samples of sliding do not resolve.
     """
     sticks, sure = probability[:, 1] > _HOLDS, probability[:, 0] > _SURE
-    values, times = [], []
+    values, sds, times = [], [], []
     for end in np.flatnonzero(sticks[:-1] & ~sticks[1:]):
         begin = end - int(np.argmin(sticks[: end + 1][::-1])) + 1 if not np.all(sticks[: end + 1]) else 0
         after = np.flatnonzero(sure[end:])
@@ -117,18 +123,24 @@ def static_friction(
         peak = int(np.argmax(against))
         if peak > 0 and against[peak] > 0:  # it grew up to there
             values.append(float(against[peak]))
+            sds.append(float(sd[begin + peak, 2]))
             times.append(float(time[begin + peak]))
     if not values:
         return None
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.1 * values[0]
-    return Static(float(np.mean(values)), spread, values, times)
+    return static_of(values, sds, times)
+
+
+def static_of(values: list[float], sds: list[float], times: list[float]) -> Static:
+    """What the ends of stops say together. What makes the force at each uncertain is alike for all, and stays."""
+    spread = float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
+    return Static(float(np.mean(values)), float(np.sqrt(spread + np.mean(np.square(sds)))), values, sds, times)
 
 
 def fit_law(kind: str, points: Points, static: Static | None) -> Law:
     """The parameters of one law by weighted least squares, the static friction beside the points at speed zero.
 
-    Errors of the points of one phase of sliding go together, so standard deviations and the information criterion
-    count phases, not samples. Parameters that must be positive are searched as logarithms.
+    Errors of the points of one phase of sliding go together: standard deviations count phases, not samples, and a phase
+    weighs as one reading beside the static friction. Parameters that must be positive are searched as logarithms.
     """
     own = _KINDS[kind]
     take = np.unique(np.linspace(0, len(points.speed) - 1, _MOST).astype(int))
@@ -145,8 +157,7 @@ def fit_law(kind: str, points: Points, static: Static | None) -> Law:
     data = (jnp.asarray(speed), jnp.asarray(force), jnp.asarray(1.0 / floor))
     phases = len(np.unique(phase))
     whole = np.sqrt(phases / len(speed))  # a phase counts as one reading
-    pinned = kind != "coulomb" and static is not None
-    rest = np.array([static.mean, np.sqrt(len(static.values)) / max(static.sd, 0.02 * middle)]) if pinned else np.zeros(2)
+    rest = np.zeros(2) if kind == "coulomb" or static is None else np.array([static.mean, 1.0 / static.sd])
     scale = np.where(positive, 1.0, middle)[:fixed]
     last = jnp.asarray(start[fixed:])
 
@@ -166,10 +177,9 @@ def fit_law(kind: str, points: Points, static: Static | None) -> Law:
     J = np.asarray(jax.jacfwd(lambda q: own.level(numbers(q), data[0]) * data[2])(q))
     D = np.asarray(jax.jacfwd(numbers)(q))
     covariance = D @ _by_phase(J, left / floor, phase) @ D.T
-    rms = float(np.sqrt(np.mean(left**2)))
-    score = phases * np.log(np.mean((left / floor) ** 2)) + fixed * np.log(phases)
     sds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    return Law(kind, dict(zip(own.names, map(float, p), strict=True)), dict(zip(own.names, map(float, sds), strict=True)), rms, float(score))
+    value, sd_of = (dict(zip(own.names, map(float, a), strict=True)) for a in (p, sds))
+    return Law(kind, value, sd_of, left / floor, float(np.sqrt(np.mean(left**2))))
 
 
 def _by_phase(J: np.ndarray, left: np.ndarray, phase: np.ndarray) -> np.ndarray:
@@ -181,8 +191,27 @@ def _by_phase(J: np.ndarray, left: np.ndarray, phase: np.ndarray) -> np.ndarray:
 
 
 def fit_laws(kinds: Sequence[str], points: Points, static: Static | None) -> list[Law]:
-    """Every one of some laws, the best first."""
-    return sorted((fit_law(kind, points, static) for kind in kinds), key=lambda law: law.score)
+    """Every one of some laws, the best first by the information criterion of Schwarz.
+
+    It counts as many points as are independent, by the correlation of what the closest law leaves.
+    """
+    laws = [fit_law(kind, points, static) for kind in kinds]
+    closest = min(laws, key=lambda law: np.mean(law.left**2))
+    count = len(closest.left) / _correlation_time(closest.left)
+
+    def score(law: Law) -> float:
+        free = sum(sd > 0 for sd in law.sd.values())
+        return float(count * np.log(np.mean(law.left**2)) + free * np.log(count))
+
+    return sorted((law._replace(score=score(law)) for law in laws), key=lambda law: law.score)
+
+
+def _correlation_time(left: Float[np.ndarray, " p"]) -> float:
+    """Sum of the autocorrelation, in samples, up to where it is first below a twentieth."""
+    e = left - np.mean(left)
+    own = np.correlate(e, e, "full")[len(e) - 1 :] / np.sum(e**2)
+    last = int(np.argmax(own < 0.05)) if np.any(own < 0.05) else len(own)
+    return float(1.0 + 2.0 * np.sum(own[1:last]))
 
 
 class SceneLaw(NamedTuple):
@@ -220,5 +249,6 @@ def for_scene(law: Law, points: Points, static: Static | None) -> SceneLaw:
     low = [0.0, 0.0, 1e-4 * fastest, 0.1, 0.0]
     high = [np.inf, np.inf, 10 * fastest, 2.0, np.inf]
     unit = [size, size, fastest, 1.0, size / fastest]
-    found = scipy.optimize.least_squares(lambda q: level(q) - wanted, start, bounds=(low, high), x_scale=unit)
-    return SceneLaw(*map(float, found.x), float(np.max(np.abs(level(found.x) - wanted)[1:])))
+    found = scipy.optimize.least_squares(lambda q: level(q) - wanted, start, bounds=(low, high), x_scale=unit).x
+    off = float(np.max(np.abs(level(found) - wanted)[1:]))
+    return SceneLaw(*(float(found[i]) for i in range(5)), off)

@@ -1,7 +1,7 @@
 """The switching model of a mass on a spring with unknown friction, its hyperparameters, and the force that it finds."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,8 @@ NAMES = ("force", "change", "noise", "dwell")
 mass slides, in the root of a second [N/sqrt(s)]; of a reading; mean time until the force jumps [s]."""
 
 _LOOSE = (0.15, 0.2, 0.2)
-"""What a sticking contact gains in a step: of the noise of a reading (a displacement), and of the standard deviations of
-velocity and force. Chosen on drawn records: `python -m benchmarks latent.loose`."""
+"""What a sticking contact gains in a step, as shares: of the noise of a reading (a displacement), and of the standard
+deviations of velocity and force. Chosen on drawn records, see `benchmarks/latent_records.py`."""
 _PRIOR_SD = np.array([0.7, 2.0, 0.5, 1.0])
 _DWELL = 30.0  # steps, before the record speaks
 _QUIET = 0.005  # of the force: its change in a step before the record speaks
@@ -116,7 +116,7 @@ def padded(x: Array, size: int) -> Array:
     return jnp.concatenate([x, jnp.broadcast_to(x[-1], (size - len(x),))]) if size > len(x) else x
 
 
-def _started(f: Filter | MixtureFilter, scales: Scales):
+def _started(f: Any, scales: Scales) -> Any:
     size = f.model.tangent_size
     x0 = jnp.zeros(size).at[:3].set(scales.x0)
     return f.init(x0, padded(scales.sd, size))
@@ -156,6 +156,7 @@ def _three(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Settin
 def _three_smoothed(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
     f = three_regimes(log, m, data.h, setting, scales)
     found = f.scanned(_started(f, scales), data.seen_by(_mechanism(m, setting)), trail=True)
+    assert found.trail is not None
     back = f.smoothed(found.trail, found.last)
     return back.x[:-1, :3], back.sd[:-1, :3], back.probability[:-1], jnp.sum(found.told.log_likelihood)
 
@@ -216,15 +217,12 @@ def fitted(
     m = Mechanism(*(jnp.asarray(float(a)) for a in m))
     report("the force as one process, for orders of magnitude")
     scales, alone = zip(*(scales_of(record, m, setting) for record in records), strict=True)
-    force = np.sqrt(np.mean([s.force**2 for s in scales]))
-    h = np.mean([record.h for record in records])
-    level = np.exp(np.mean(np.log([s.noise for s in scales]))) if noise is None else noise
+    force = float(np.sqrt(np.mean([float(s.force) ** 2 for s in scales])))
+    h = float(np.mean([record.h for record in records]))
+    level = float(np.exp(np.mean([np.log(float(s.noise)) for s in scales]))) if noise is None else noise
     prior = np.log([force, force * _QUIET / np.sqrt(h), level, _DWELL * h])
     sd = _PRIOR_SD if noise is None else np.where(np.arange(4) == 2, 1e-6, _PRIOR_SD)
-    data = [
-        (m, Data.of(r), jax.tree.map(jnp.asarray, s), setting)
-        for r, s in zip(records, scales, strict=True)
-    ]
+    data = [(m, Data.of(r), jax.tree.map(jnp.asarray, s), setting) for r, s in zip(records, scales, strict=True)]
 
     def gradient(log: Array) -> tuple[Scalar, Array]:
         away = (log - prior) / sd

@@ -50,7 +50,10 @@ class Record:
         """For estimators."""
         count, y = len(self.y), self.y[:, None, None]
         return Samples(
-            jnp.asarray(self.held), jnp.asarray(np.nan_to_num(y)), jnp.zeros((count, 1)), jnp.asarray(np.isfinite(y), dtype=float)
+            jnp.asarray(self.held),
+            jnp.asarray(np.nan_to_num(y)),
+            jnp.zeros((count, 1)),
+            jnp.asarray(np.isfinite(y), dtype=float),
         )
 
 
@@ -67,9 +70,8 @@ def read_records(study: LatentStudy, key: RecordingList = "recordings") -> list[
 
     **Raises:** `RecordingError` with the problems of all files; also for steps that are not equal.
     """
-    sensors = {name: one for name, one in SENSORS.items()}
     records, refused = [], []
-    for recording in read_recordings(study, sensors, key, inputs=INPUTS):
+    for recording in read_recordings(study, SENSORS, key, inputs=INPUTS):
         try:
             records.append(_equal_steps(recording))
         except RecordingError as error:
@@ -80,7 +82,7 @@ def read_records(study: LatentStudy, key: RecordingList = "recordings") -> list[
 
 
 def _equal_steps(recording: Recording) -> Record:
-    """At multiples of one step; a sample that is left out is a missing reading, its input lies between those beside it."""
+    """At multiples of one step; a sample that is left out is a missing reading, its input between those beside it."""
     report, time = Report(str(recording.path)), recording.time
     step = np.diff(time)
     h = float(np.median(step))
@@ -89,7 +91,9 @@ def _equal_steps(recording: Recording) -> Record:
     off = np.abs(time - time[0] - place * h)
     worst = int(np.argmax(off))
     if np.any(np.diff(place) < 1) or off[worst] > max(_JITTER * h, 1e-9):
-        message = f"the samples are not at equal steps: {time[worst]:.9g} s is {off[worst]:.2g} s off a step of {h:.6g} s"
+        message = (
+            f"the samples are not at equal steps: {time[worst]:.9g} s is {off[worst]:.2g} s off a step of {h:.6g} s"
+        )
         report.add(message, "Resample the recording, inputs and sensors alike, at equal steps.")
     if len(time) < _FEWEST:
         report.add(f"has {len(time)} samples, and at least {_FEWEST} are needed", "Take a longer window.")
@@ -118,7 +122,9 @@ def base_motion(reading: np.ndarray, h: float) -> np.ndarray:
         model = LinearGaussian(step.A, step.b, step.S, jnp.array([[1.0, 0.0, 0.0]]))
         return Filter(model, jnp.zeros(0), Noise(jnp.asarray(1.0), jnp.exp(log[1:])), Exact())
 
-    samples = Samples(jnp.zeros((count, 1)), jnp.asarray(y)[:, None, None], jnp.zeros((count, 1)), jnp.ones((count, 1, 1)))
+    samples = Samples(
+        jnp.zeros((count, 1)), jnp.asarray(y)[:, None, None], jnp.zeros((count, 1)), jnp.ones((count, 1, 1))
+    )
     x0, sd = jnp.array([y[0], 0.0, 0.0]), jnp.ones(3)
 
     def cost(log: jnp.ndarray) -> jnp.ndarray:

@@ -1,4 +1,4 @@
-"""`spookax latent`: from recordings of a mass on a spring to its friction force, a law for it, and a scene with that law."""
+"""`spookax latent`: from recordings of a mass on a spring to its friction force, a law, and a scene with that law."""
 
 import datetime
 import importlib.metadata
@@ -15,7 +15,17 @@ from spookax.scene import Scene, write_scene
 from spookax.study.estimate import finite_json
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.forward import SUBSTEPS, Forward, forward, load_on, scene_of
-from spookax.study.latent.laws import KINDS, Law, Points, Static, fit_laws, for_scene, sliding_points, static_friction
+from spookax.study.latent.laws import (
+    KINDS,
+    Law,
+    Points,
+    Static,
+    fit_laws,
+    for_scene,
+    sliding_points,
+    static_friction,
+    static_of,
+)
 from spookax.study.latent.model import NAMES, Fitted, Force, Mechanism, Setting, fitted, scales_of
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.spec import LatentStudy
@@ -90,16 +100,14 @@ def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], 
         return _latent(study, records, held_back, told)
 
 
-def _latent(
-    study: LatentStudy, records: list[Record], held_back: list[Record], told: Callable[[str], None]
-) -> Found:
+def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], told: Callable[[str], None]) -> Found:
     known = study.latent
     setting = setting_of(study)
     m = guess = Mechanism(known.mass, known.damping, known.stiffness)
     found = fitted(records, m, setting, known.noise, told)
     which = known.correct or [n for n in ("mass", "damping", "stiffness") if not (study.base and n == "mass")]
     fix = _corrected(records, found.forces, m, which, study.base)
-    first, total = fix, {name: 0.0 for name in which}
+    first, total = fix, dict.fromkeys(which, 0.0)
     for _ in range(_PASSES if known.correct else 0):
         total = {name: total[name] + fix.change[name] for name in which}
         m = Mechanism(**{name: max(getattr(guess, name) + total.get(name, 0.0), 1e-9) for name in Mechanism._fields})
@@ -143,7 +151,12 @@ def _latent(
         "laws": [_law(law) for law in laws],
         "static_friction": static._asdict() if static else None,
         "runs": runs,
-        "settings": {"components": known.components, "kernel": known.kernel, "sensor": records[0].sensor, "base": study.base},
+        "settings": {
+            "components": known.components,
+            "kernel": known.kernel,
+            "sensor": records[0].sensor,
+            "base": study.base,
+        },
     }
     return Found(content, states, scene)
 
@@ -162,18 +175,18 @@ def _corrected(
 
 
 def _static(records: Sequence[Record], forces: Sequence[Force]) -> Static | None:
-    each = (static_friction(r.time, f.x, f.probability) for r, f in zip(records, forces, strict=True))
+    each = (static_friction(r.time, f.x, f.sd, f.probability) for r, f in zip(records, forces, strict=True))
     stops = [one for one in each if one is not None]
     if not stops:
         return None
-    values = [value for one in stops for value in one.values]
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else stops[0].sd
-    return Static(float(np.mean(values)), spread, values, [t for one in stops for t in one.times])
+    values, sds, times = ([a for one in stops for a in part] for part in zip(*(one[2:] for one in stops), strict=True))
+    return static_of(values, sds, times)
 
 
 def _pooled(points: Sequence[Points]) -> Points:
     phase = np.concatenate([p.phase + 1e6 * number for number, p in enumerate(points)])
-    return Points(*(np.concatenate([p[i] for p in points]) for i in range(3)), phase)
+    speed, force, sd = (np.concatenate([p[i] for p in points]) for i in range(3))
+    return Points(speed, force, sd, phase)
 
 
 def _mechanism(
@@ -186,7 +199,12 @@ def _mechanism(
     }
     for name in which:
         rows[name] |= {"suggested": rows[name]["used"] + last.change[name], "sd": last.sd[name]}
-    return {"numbers": rows, "corrected": applied, "offset": last.offset if base else None, "first_change": first.change}
+    return {
+        "numbers": rows,
+        "corrected": applied,
+        "offset": last.offset if base else None,
+        "first_change": first.change,
+    }
 
 
 def _hyperparameters(found: Fitted, sensor: str, given: bool) -> dict[str, Any]:
@@ -209,7 +227,12 @@ def _hyperparameters(found: Fitted, sensor: str, given: bool) -> dict[str, Any]:
         "interval": [float(np.exp(log_length - spread)), float(np.exp(log_length + spread))],
         "unit": "s",
     }
-    return {"converged": found.best.converged, "evaluations": found.best.calls, "log_posterior": -found.best.cost, **rows}
+    return {
+        "converged": found.best.converged,
+        "evaluations": found.best.calls,
+        "log_posterior": -found.best.cost,
+        **rows,
+    }
 
 
 def _law(law: Law) -> dict[str, Any]:
