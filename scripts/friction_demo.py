@@ -1,7 +1,7 @@
 """Make the recordings of an unknown friction force: `python scripts/friction_demo.py` writes demo/friction/.
 
-The load is a multisine of random phases with the JONSWAP spectrum of waves; the engine, whose dry friction really sticks,
-moves the mass; readings of its displacement get white noise.
+The load is a multisine of random phases with the JONSWAP spectrum of waves; the engine, whose dry friction really
+sticks, moves the mass; readings of its displacement get white noise.
 """
 
 from pathlib import Path

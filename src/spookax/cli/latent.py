@@ -30,11 +30,9 @@ def latent(
     """
     with refusals():
         with signs(f"reading {study}", COMPILING, quiet=quiet) as told, stoppable() as stop:
-            from ..study.latent.record import read_latent, read_records
+            from .check import check_latent
 
-            checked = read_latent(study)
-            for key in ("recordings", "validate"):
-                read_records(checked, key)
+            check_latent(study)
             out.mkdir(parents=True, exist_ok=True)
 
             told.phase("starting JAX")
@@ -44,7 +42,7 @@ def latent(
             from ..study.latent.run import latent as run
 
             enable_x64()
-            found = run(checked, report=_by_phase(told))
+            found = run(study, report=_by_phase(told))
             told.phase("writing")
             with stop.waiting("writing"):
                 found.save(out)

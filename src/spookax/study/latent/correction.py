@@ -24,7 +24,7 @@ _SHARES = (0.1, 0.4)  # of the rms speed, in which a level may fall off
 
 
 class Correction(NamedTuple):
-    """By how much guesses are off, dm, dc and dk, with standard deviations; `offset`: of z, from zeros of sensors [m]."""
+    """By how much guesses are off, dm, dc and dk, with standard deviations; `offset` of z by zeros of sensors [m]."""
 
     change: dict[str, float]
     sd: dict[str, float]

@@ -1,5 +1,6 @@
 """Laws of friction over the speed, fitted to a force that was found, and the static friction where sticking ended."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -9,12 +10,15 @@ import numpy as np
 import optimistix as optx
 import scipy.optimize
 
-from spookax._typing import Array, Float
+from spookax._typing import Array, Bool, Float, Int
 
 _MOST = 4000  # points that are fitted
 _TINY = 1e-3  # of the reference speed: epsilon of the law of Dieterich and Ruina
 _HOLDS = 0.5  # probability from which on a regime is taken to hold
 _SURE = 0.9
+_OFF = 0.02  # of the typical force, by which any law may be off
+_CREEPS = 0.1  # of the rms speed
+_SPREAD = 3.0  # standard deviation of logarithms before points are seen; of other parameters, in typical forces
 _BRIEF = 3  # samples: shorter stops tell no static friction
 
 
@@ -86,16 +90,28 @@ def sliding_points(
 ) -> tuple[Points, Float[np.ndarray, " p"]]:
     """Where the mass slides for sure, and is faster than three standard deviations of its velocity; their places.
 
-    The samples next to a jump are left out: the force there is that of either side.
+    The samples next to a jump are left out: the force there is that of either side. So are phases that are nowhere as
+    fast as a tenth of the rms speed: in them a contact creeps before it slides.
     """
     v, f = x[:, 1], x[:, 2]
     slides = (probability[:, 0] > _SURE) & (np.abs(v) > 3.0 * sd[:, 1])
     near = probability[:, 2] > 1.0 - _SURE
     near |= np.roll(near, 1) | np.roll(near, -1)
-    at = np.flatnonzero(slides & ~near)
+    phase, fast = _phases(v, slides)
+    at = np.flatnonzero(slides & ~near & fast)
     direction = np.sign(v)
-    phase = np.cumsum(np.concatenate([[True], (direction[1:] != direction[:-1]) | ~slides[1:] & slides[:-1]]))
     return Points(np.abs(v[at]), f[at] * direction[at], sd[at, 2], phase[at]), at
+
+
+def _phases(
+    v: Float[np.ndarray, " k"], slides: Bool[np.ndarray, " k"]
+) -> tuple[Int[np.ndarray, " k"], Bool[np.ndarray, " k"]]:
+    """The number of the phase that each sample belongs to, and whether that is one of sliding and not of creep."""
+    direction = np.sign(v)
+    phase = np.cumsum(np.concatenate([[False], (direction[1:] != direction[:-1]) | ~slides[1:] & slides[:-1]]))
+    fastest = np.zeros(phase[-1] + 1)
+    np.maximum.at(fastest, phase, np.abs(v))
+    return phase, fastest[phase] > _CREEPS * np.sqrt(np.mean(v**2))
 
 
 def static_friction(
@@ -111,17 +127,18 @@ def static_friction(
     from the stop until sliding is sure, is the static friction. It is on the high side where friction falls off over
     speeds that the first samples of sliding do not resolve.
     """
-    sticks, sure = probability[:, 1] > _HOLDS, probability[:, 0] > _SURE
-    values, sds, times = [], [], []
+    sticks = probability[:, 1] > _HOLDS
+    moves = (probability[:, 0] > _SURE) & _phases(x[:, 1], probability[:, 0] > _SURE)[1]
+    values, sds, times, told = [], [], [], -1
     for end in np.flatnonzero(sticks[:-1] & ~sticks[1:]):
         begin = end - int(np.argmin(sticks[: end + 1][::-1])) + 1 if not np.all(sticks[: end + 1]) else 0
-        after = np.flatnonzero(sure[end:])
-        if end - begin + 1 < _BRIEF or not len(after):
+        after = np.flatnonzero(moves[end:])
+        if end - begin + 1 < _BRIEF or not len(after) or (slides := end + int(after[0])) == told:
             continue
-        slides = end + int(after[0])
         against = np.sign(x[slides, 1]) * x[begin : slides + 1, 2]
         peak = int(np.argmax(against))
         if peak > 0 and against[peak] > 0:  # it grew up to there
+            told = slides
             values.append(float(against[peak]))
             sds.append(float(sd[begin + peak, 2]))
             times.append(float(time[begin + peak]))
@@ -136,12 +153,53 @@ def static_of(values: list[float], sds: list[float], times: list[float]) -> Stat
     return Static(float(np.mean(values)), float(np.sqrt(spread + np.mean(np.square(sds)))), values, sds, times)
 
 
+class _Data(NamedTuple):
+    """What a law is fitted to: points, weights; level at rest and its weight; start of the search, scale, what stays."""
+
+    speed: Array
+    force: Array
+    weight: Array
+    whole: Array  # a phase counts as one reading
+    rest: Array
+    start: Array
+    scale: Array
+    fixed: Array
+
+
+@functools.cache
+def _numbers(kind: str) -> Callable[[Array, _Data], Array]:
+    """Parameters from what is searched: logarithms of those that must be positive, the others in typical forces."""
+
+    def numbers(q: Array, data: _Data) -> Array:
+        positive = np.array(_KINDS[kind].positive)[: len(q)]
+        return jnp.concatenate([jnp.where(positive, jnp.exp(q), q * data.scale), data.fixed])
+
+    return numbers
+
+
+@functools.cache
+def _residual(kind: str) -> Callable[[Array, _Data], Array]:
+    level, numbers = _KINDS[kind].level, _numbers(kind)
+
+    def residual(q: Array, data: _Data) -> Array:
+        p = numbers(q, data)
+        points = data.whole * (level(p, data.speed) - data.force) * data.weight
+        held = (level(p, jnp.zeros(1)) - data.rest[0]) * data.rest[1]
+        return jnp.concatenate([points, held, (q - data.start) / _SPREAD])
+
+    return residual
+
+
 def fit_law(kind: str, points: Points, static: Static | None) -> Law:
     """The parameters of one law by weighted least squares, the static friction beside the points at speed zero.
 
     Errors of the points of one phase of sliding go together: standard deviations count phases, not samples, and a phase
     weighs as one reading beside the static friction. Parameters that must be positive are searched as logarithms.
+
+    **Raises:** `ValueError` when there is no point to fit to.
     """
+    if not len(points.speed):
+        raise ValueError("the mass slides nowhere for sure: there is nothing to fit a law to")
     own = _KINDS[kind]
     take = np.unique(np.linspace(0, len(points.speed) - 1, _MOST).astype(int))
     speed, force, sd, phase = (a[take] for a in points)
@@ -151,33 +209,21 @@ def fit_law(kind: str, points: Points, static: Static | None) -> Law:
         "stribeck": [middle, 0.1 * middle, 0.1 * fastest, 0.01 * middle / fastest],
         "dieterich-ruina": [middle, 0.05 * middle, 0.05 * middle, 0.02, 0.03 * fastest],
     }[kind]
-    positive = np.array(own.positive)
-    fixed = len(start) - 1 if kind == "dieterich-ruina" else len(start)  # the reference speed is a choice of units
-    floor = np.sqrt(sd**2 + (0.02 * middle) ** 2)
-    data = (jnp.asarray(speed), jnp.asarray(force), jnp.asarray(1.0 / floor))
-    phases = len(np.unique(phase))
-    whole = np.sqrt(phases / len(speed))  # a phase counts as one reading
+    free = len(start) - 1 if kind == "dieterich-ruina" else len(start)  # the reference speed is a choice of units
+    positive, first = np.array(own.positive[:free]), np.array(start[:free])
+    scale = np.where(positive, 1.0, middle)
+    floor = np.sqrt(sd**2 + (_OFF * middle) ** 2)
+    whole = np.sqrt(len(np.unique(phase)) / len(speed))
     rest = np.zeros(2) if kind == "coulomb" or static is None else np.array([static.mean, 1.0 / static.sd])
-    scale = np.where(positive, 1.0, middle)[:fixed]
-    last = jnp.asarray(start[fixed:])
-
-    def numbers(q: Array) -> Array:
-        return jnp.concatenate([jnp.where(positive[:fixed], jnp.exp(q), q * scale), last])
-
-    def residual(q: Array, data: tuple[Array, ...]) -> Array:
-        p, (v, f, w) = numbers(q), data
-        return jnp.concatenate([whole * (own.level(p, v) - f) * w, (own.level(p, jnp.zeros(1)) - rest[0]) * rest[1]])
-
-    first = np.asarray(start)[:fixed]
-    q0 = np.where(positive[:fixed], np.log(first), first / scale)
+    q0 = np.where(positive, np.log(np.abs(first)), first / scale)
+    data = _Data(*map(jnp.asarray, (speed, force, 1.0 / floor, whole, rest, q0, scale, np.array(start[free:]))))
     solver = optx.LevenbergMarquardt(rtol=1e-8, atol=1e-8)
-    found = optx.least_squares(residual, solver, jnp.asarray(q0), args=data, max_steps=512, throw=False)
-    q, p = found.value, np.asarray(numbers(found.value))
-    left = np.asarray(own.level(jnp.asarray(p), data[0])) - force
-    J = np.asarray(jax.jacfwd(lambda q: own.level(numbers(q), data[0]) * data[2])(q))
-    D = np.asarray(jax.jacfwd(numbers)(q))
-    covariance = D @ _by_phase(J, left / floor, phase) @ D.T
-    sds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    q = optx.least_squares(_residual(kind), solver, data.start, args=data, max_steps=512, throw=False).value
+    p = _numbers(kind)(q, data)
+    left = np.asarray(own.level(p, data.speed)) - force
+    J = np.asarray(jax.jacfwd(_residual(kind))(q, data))[: len(speed)] / whole
+    D = np.asarray(jax.jacfwd(_numbers(kind))(q, data))
+    sds = np.sqrt(np.maximum(np.diag(D @ _by_phase(J, left / floor, phase) @ D.T), 0.0))
     value, sd_of = (dict(zip(own.names, map(float, a), strict=True)) for a in (p, sds))
     return Law(kind, value, sd_of, left / floor, float(np.sqrt(np.mean(left**2))))
 
@@ -251,4 +297,5 @@ def for_scene(law: Law, points: Points, static: Static | None) -> SceneLaw:
     unit = [size, size, fastest, 1.0, size / fastest]
     found = scipy.optimize.least_squares(lambda q: level(q) - wanted, start, bounds=(low, high), x_scale=unit).x
     off = float(np.max(np.abs(level(found) - wanted)[1:]))
-    return SceneLaw(*(float(found[i]) for i in range(5)), off)
+    F, excess, speed, exponent, viscous = map(float, found)
+    return SceneLaw(F, excess, speed, exponent, viscous, off)

@@ -65,7 +65,10 @@ class Data(NamedTuple):
 
     @staticmethod
     def of(record: Record) -> "Data":
-        return Data(jnp.asarray(record.h), jnp.asarray(record.u), record.samples)
+        count, y = len(record.y), record.y[:, None, None]
+        seen = jnp.asarray(np.isfinite(y), dtype=float)
+        samples = Samples(jnp.asarray(record.held), jnp.asarray(np.nan_to_num(y)), jnp.zeros((count, 1)), seen)
+        return Data(jnp.asarray(record.h), jnp.asarray(record.u), samples)
 
     def seen_by(self, m: LinearMechanism) -> Samples:
         """Readings without what the inputs do to them at once: an accelerometer feels the load."""

@@ -3,15 +3,9 @@
 import os
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
 
-from spookax.estimation import Exact, Filter
-from spookax.math.linear_sde import discretised
-from spookax.models import LinearGaussian
-from spookax.protocol import Noise, Samples
 from spookax.scene.located import FileError, load_located
-from spookax.study.latent.evidence import maximum
 from spookax.study.latent.spec import INPUTS, SENSORS, LatentStudy
 from spookax.study.read import StudyError, read_as
 from spookax.study.recording import Recording, read_recordings
@@ -28,7 +22,8 @@ class Record:
 
     - `time`: from its first sample on; `h`: the step [s].
     - `y`: readings, NaN where there is none. [m, m/s or m/s^2]
-    - `u`: inputs at the samples: the force [N], or displacement and velocity of the base [m, m/s].
+    - `u`: inputs at the samples: the force [N], or the displacement of the base as read [m], which `base.smoothed`
+      replaces by its displacement and velocity [m, m/s].
     - `held`: the inputs of every step, the mean of those at both its ends. A load that is held from its first sample
       on comes half a step late, and a latent force would have to make up for it.
     """
@@ -44,17 +39,6 @@ class Record:
     @property
     def held(self) -> np.ndarray:
         return np.concatenate([(self.u[1:] + self.u[:-1]) / 2.0, self.u[-1:]])
-
-    @property
-    def samples(self) -> Samples:
-        """For estimators."""
-        count, y = len(self.y), self.y[:, None, None]
-        return Samples(
-            jnp.asarray(self.held),
-            jnp.asarray(np.nan_to_num(y)),
-            jnp.zeros((count, 1)),
-            jnp.asarray(np.isfinite(y), dtype=float),
-        )
 
 
 def read_latent(path: str | os.PathLike[str]) -> LatentStudy:
@@ -98,40 +82,8 @@ def _equal_steps(recording: Recording) -> Record:
     if len(time) < _FEWEST:
         report.add(f"has {len(time)} samples, and at least {_FEWEST} are needed", "Take a longer window.")
     report.refuse()
-    (sensor, readings), (name, driven) = next(iter(recording.sensors.items())), next(iter(recording.inputs.items()))
+    (sensor, readings), driven = next(iter(recording.sensors.items())), next(iter(recording.inputs.values()))
     y = np.full(place[-1] + 1, np.nan)
     y[place] = readings[:, 0]
     u = np.interp(np.arange(len(y)), place, driven)[:, None]
-    if name == "base":
-        u = base_motion(u[:, 0], h)
     return Record(recording.name, time[0] + h * np.arange(len(y)), h, y, u, sensor, recording.sha256)
-
-
-def base_motion(reading: np.ndarray, h: float) -> np.ndarray:
-    """Displacement and velocity of a base from readings of its displacement, (k, 2) [m, m/s].
-
-    A smoother of a point whose acceleration changes by white noise; how fast, and the noise of the readings, are those
-    of the largest evidence. Source: Marino and Cicirello (2023), (38), where the acceleration itself is white.
-    """
-    count, unit = len(reading), float(np.std(reading)) or 1.0
-    y = (reading - np.mean(reading)) / unit
-    F, B = jnp.eye(3, k=1), jnp.zeros((3, 1))
-
-    def smoother(log: jnp.ndarray) -> Filter:
-        step = discretised(F, B, jnp.array([[0.0], [0.0], [1.0]]) * jnp.exp(log[0]), 1.0)
-        model = LinearGaussian(step.A, step.b, step.S, jnp.array([[1.0, 0.0, 0.0]]))
-        return Filter(model, jnp.zeros(0), Noise(jnp.asarray(1.0), jnp.exp(log[1:])), Exact())
-
-    samples = Samples(
-        jnp.zeros((count, 1)), jnp.asarray(y)[:, None, None], jnp.zeros((count, 1)), jnp.ones((count, 1, 1))
-    )
-    x0, sd = jnp.array([y[0], 0.0, 0.0]), jnp.ones(3)
-
-    def cost(log: jnp.ndarray) -> jnp.ndarray:
-        f = smoother(log)
-        return -jnp.sum(f.run(f.init(x0, sd), samples).innovation.log_likelihood)
-
-    rough = max(float(np.std(np.diff(y, 3))) / np.sqrt(20.0), 1e-9)  # white noise: 1 + 9 + 9 + 1
-    f = smoother(jnp.asarray(maximum(cost, np.log([rough, rough])).at))
-    x = np.asarray(f.smooth(f.run(f.init(x0, sd), samples, trail=True)).x)[:-1]
-    return np.column_stack([np.mean(reading) + unit * x[:, 0], unit / h * x[:, 1]])

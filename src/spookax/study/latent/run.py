@@ -13,6 +13,7 @@ import numpy as np
 from spookax._interruption import stoppable
 from spookax.scene import Scene, write_scene
 from spookax.study.estimate import finite_json
+from spookax.study.latent.base import smoothed
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.forward import SUBSTEPS, Forward, forward, load_on, scene_of
 from spookax.study.latent.laws import (
@@ -97,6 +98,9 @@ def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], 
         told("reading the recordings")
         study = study if isinstance(study, LatentStudy) else read_latent(study)
         records, held_back = read_records(study), read_records(study, "validate")
+        if study.base:
+            told("velocity of the base")
+            records, held_back = [smoothed(r) for r in records], [smoothed(r) for r in held_back]
         return _latent(study, records, held_back, told)
 
 
