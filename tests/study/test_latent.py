@@ -152,7 +152,7 @@ def test_the_law_that_made_the_points_is_found(rng):
         level_there = in_scene.coulomb + in_scene.viscous * grid
         level_there = level_there + in_scene.excess * np.exp(-((grid / in_scene.speed) ** in_scene.exponent))
         np.testing.assert_allclose(level_there, best.level(grid), atol=in_scene.off + 1e-3)
-    assert abs(best.level(np.zeros(1))[0] - static.mean) < 0.1
+        assert kind != "dieterich-ruina" or abs(best.level(np.zeros(1))[0] - static.mean) < 0.1
 
 
 def test_static_friction_is_the_largest_force_before_a_slip():

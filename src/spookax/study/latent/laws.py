@@ -154,7 +154,7 @@ def static_of(values: list[float], sds: list[float], times: list[float]) -> Stat
 
 
 class _Data(NamedTuple):
-    """What a law is fitted to: points, weights; level at rest and its weight; start of the search, scale, what stays."""
+    """What a law is fitted to: points, weights; level at rest, its weight; start of the search, scale, what stays."""
 
     speed: Array
     force: Array

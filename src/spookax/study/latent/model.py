@@ -26,6 +26,7 @@ deviations of velocity and force. Chosen on drawn records, see `benchmarks/laten
 _PRIOR_SD = np.array([0.7, 2.0, 0.5, 1.0])
 _DWELL = 30.0  # steps, before the record speaks
 _QUIET = 0.005  # of the force: its change in a step before the record speaks
+_SEARCHED = 4000  # samples of a record that hyperparameters are found on, the first: their gradient keeps all of them
 _WIDE = 3.0  # standard deviation of the logarithms for one regime
 
 
@@ -126,7 +127,7 @@ def _started(f: Any, scales: Scales) -> Any:
 
 
 @compiled
-def _one(log: Array, prior: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+def _evidence_of_one_regime(log: Array, prior: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
     samples = data.seen_by(_mechanism(m, setting))
 
     def cost(log: Array) -> Scalar:
@@ -138,14 +139,14 @@ def _one(log: Array, prior: Array, m: Mechanism, data: Data, scales: Scales, set
 
 
 @compiled
-def _one_smoothed(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+def _force_of_one_regime(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
     f = one_regime(log, m, data.h, setting)
     back = f.smooth(f.run(_started(f, scales), data.seen_by(_mechanism(m, setting)), trail=True))
     return back.x[:-1], back.sd[:-1]
 
 
 @compiled
-def _three(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+def _evidence_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
     samples = data.seen_by(_mechanism(m, setting))
 
     def cost(log: Array) -> Scalar:
@@ -156,7 +157,7 @@ def _three(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Settin
 
 
 @compiled
-def _three_smoothed(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+def _force_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
     f = three_regimes(log, m, data.h, setting, scales)
     found = f.scanned(_started(f, scales), data.seen_by(_mechanism(m, setting)), trail=True)
     assert found.trail is not None
@@ -176,8 +177,8 @@ def scales_of(record: Record, m: Mechanism, setting: Setting) -> tuple[Scales, F
     first = Scales(amount[3], pushed, rough, jnp.asarray(x0), sd)
     prior = jnp.log(jnp.array([0.5 * pushed, 0.5 * pushed / np.sqrt(20.0 * record.h), max(rough, 1e-6 * np.std(y))]))
     fixed = (m, Data.of(record), jax.tree.map(jnp.asarray, first), setting)
-    best = maximum(None, np.asarray(prior), lambda log: _one(log, prior, *fixed))
-    x, sd = (np.asarray(a) for a in _one_smoothed(jnp.asarray(best.at), *fixed))
+    best = maximum(None, np.asarray(prior), lambda log: _evidence_of_one_regime(log, prior, *fixed))
+    x, sd = (np.asarray(a) for a in _force_of_one_regime(jnp.asarray(best.at), *fixed))
     alone = Force(x[:, :3], sd[:, :3], np.tile([1.0, 0.0, 0.0], (len(x), 1)), -best.cost)
     velocity, force = float(np.std(x[:, 1])), float(np.sqrt(np.mean(x[:, 2] ** 2)))
     return Scales(velocity, force, float(np.exp(best.at[2])), jnp.asarray(x0), first.sd), alone
@@ -225,13 +226,14 @@ def fitted(
     level = float(np.exp(np.mean([np.log(float(s.noise)) for s in scales]))) if noise is None else noise
     prior = np.log([force, force * _QUIET / np.sqrt(h), level, _DWELL * h])
     sd = _PRIOR_SD if noise is None else np.where(np.arange(4) == 2, 1e-6, _PRIOR_SD)
-    data = [(m, Data.of(r), jax.tree.map(jnp.asarray, s), setting) for r, s in zip(records, scales, strict=True)]
+    fixed = [(jax.tree.map(jnp.asarray, s), setting) for s in scales]
+    data = [(m, Data.of(r.head(_SEARCHED)), *rest) for r, rest in zip(records, fixed, strict=True)]
 
     def gradient(log: Array) -> tuple[Scalar, Array]:
         away = (log - prior) / sd
         value, slope = 0.5 * jnp.sum(away**2), away / sd
         for one in data:
-            more = _three(log, *one)
+            more = _evidence_of_regimes(log, *one)
             value, slope = value + more[0], slope + more[1]
         return value, slope
 
@@ -242,7 +244,8 @@ def fitted(
     covariance = laplace(gradient, best.at, sd)
     report("smoothing")
     forces = []
-    for one in data:
-        x, sds, probability, evidence = (np.asarray(a) for a in _three_smoothed(jnp.asarray(best.at), *one))
+    for record, rest in zip(records, fixed, strict=True):
+        one = (m, Data.of(record), *rest)
+        x, sds, probability, evidence = (np.asarray(a) for a in _force_of_regimes(jnp.asarray(best.at), *one))
         forces.append(Force(x, sds, probability, float(evidence)))
     return Fitted(best.at, covariance, best, list(scales), forces, list(alone))

@@ -1,7 +1,7 @@
 """Recordings of a mass on a spring, at equal steps: load at the samples and over the steps, readings."""
 
+import dataclasses
 import os
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,7 @@ _FEWEST = 50  # samples
 _JITTER = 0.02  # of a step, that stamps may be off
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Record:
     """A recording at equal steps.
 
@@ -35,6 +35,10 @@ class Record:
     u: np.ndarray
     sensor: str
     sha256: str
+
+    def head(self, count: int) -> "Record":
+        """Its first samples."""
+        return dataclasses.replace(self, time=self.time[:count], y=self.y[:count], u=self.u[:count])
 
     @property
     def held(self) -> np.ndarray:

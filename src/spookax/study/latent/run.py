@@ -12,6 +12,7 @@ import numpy as np
 
 from spookax._interruption import stoppable
 from spookax.scene import Scene, write_scene
+from spookax.scene.explain import Finding
 from spookax.study.estimate import finite_json
 from spookax.study.latent.base import smoothed
 from spookax.study.latent.correction import Correction, correction
@@ -30,6 +31,7 @@ from spookax.study.latent.laws import (
 from spookax.study.latent.model import NAMES, Fitted, Force, Mechanism, Setting, fitted, scales_of
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.spec import LatentStudy
+from spookax.study.read import StudyError
 
 REGIMES = ("slides", "sticks", "jumps")
 BAND = 1.645  # standard deviations to either side of 90 %
@@ -124,6 +126,10 @@ def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], 
     points = [sliding_points(f.x, f.sd, f.probability)[0] for f in found.forces]
     static = _static(records, found.forces)
     pooled = _pooled(points)
+    if not len(pooled.speed):
+        cure = "Record a motion that slides, and look whether mass, damping, stiffness and units are right."
+        message = "the mass slides nowhere for sure, so that no law can be fitted"
+        raise StudyError([study.located.problem(Finding(("recordings",), None, message, cure))])
     laws = fit_laws(KINDS if known.law == "auto" else [known.law], pooled, static)
     in_scene = for_scene(laws[0], pooled, static)
     told("prediction by the engine")
@@ -183,7 +189,8 @@ def _static(records: Sequence[Record], forces: Sequence[Force]) -> Static | None
     stops = [one for one in each if one is not None]
     if not stops:
         return None
-    values, sds, times = ([a for one in stops for a in part] for part in zip(*(one[2:] for one in stops), strict=True))
+    every = [each for one in stops for each in zip(one.values, one.sds, one.times, strict=True)]
+    values, sds, times = map(list, zip(*every, strict=True))
     return static_of(values, sds, times)
 
 
