@@ -43,7 +43,7 @@ def _scores(made: Drawn, i: int) -> list[float]:
         f"record {i}", made.h[i] * np.arange(SAMPLES), made.h[i], made.y[i], made.u[i][:, None], "displacement", ""
     )
     mechanism = Mechanism(made.mass[i], made.damping[i], made.stiffness[i])
-    found: Fitted = fitted([record], mechanism, Setting("displacement", False, 0, 3), None, lambda _: None)
+    found: Fitted = fitted([record], mechanism, Setting("displacement", False, 3), None, lambda _: None)
     force, alone, truth = found.forces[0], found.alone[0], made.force[i]
     within = [float(100 * np.mean(np.abs(f.x[:, 2] - truth) < BAND * f.sd[:, 2])) for f in (force, alone)]
     sticks = np.argmax(force.probability, axis=1) == 1

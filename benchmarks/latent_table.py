@@ -25,7 +25,7 @@ def run() -> list[Row]:
     truth, rows = record(folder()), []
     own = Record("oscillator", truth.time, STEP, truth.y, truth.u[:, None], "displacement", "")
     for count in (3, 5):
-        found = fitted([own], TRUE, Setting("displacement", False, 0, count), None, lambda _: None)
+        found = fitted([own], TRUE, Setting("displacement", False, count), None, lambda _: None)
         if count == 3:
             rows += _scores("one regime", found.alone[0], truth)
         rows += _scores(f"I = J = {count}", found.forces[0], truth)
@@ -38,7 +38,7 @@ def run() -> list[Row]:
             )
     m = GUESS
     for number in range(PASSES):
-        found = fitted([own], m, Setting("displacement", False, 0, 3), None, lambda _: None)
+        found = fitted([own], m, Setting("displacement", False, 3), None, lambda _: None)
         fix = _correction(own, found.forces[0], m)
         m = Mechanism(*(float(getattr(m, name)) + fix.change[name] for name in Mechanism._fields))
         for name in Mechanism._fields:

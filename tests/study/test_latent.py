@@ -98,6 +98,13 @@ def test_steps_must_be_equal(written):
         read_records(read_latent(written(time=0.01 * np.arange(20))))
 
 
+def test_a_mass_that_never_moves_is_refused(written):
+    path = written()
+    (path.parent / "run.csv").write_text("t [s],u [N],y [m]\n" + "".join(f"{0.01 * k},1,2\n" for k in range(60)))
+    with pytest.raises(FileError, match="the displacement is the same in every sample"):
+        read_records(read_latent(path))
+
+
 def test_the_schema_is_that_of_the_package():
     command = [sys.executable, "-W", "error", "-m", "spookax.study.schema", "latent"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout

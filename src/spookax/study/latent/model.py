@@ -1,7 +1,7 @@
 """The switching model of a mass on a spring with unknown friction, its hyperparameters, and the force that it finds."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from spookax.models.linear import LinearMechanism
 from spookax.protocol import Noise, Samples
 from spookax.study.latent.evidence import Maximum, laplace, maximum
 from spookax.study.latent.record import Record
+from spookax.study.latent.spec import SENSORS
 
 NAMES = ("force", "change", "noise", "dwell")
 """Hyperparameters, whose logarithms are searched: standard deviation of the force [N]; by how much it changes while the
@@ -53,7 +54,6 @@ class Setting(NamedTuple):
 
     sensor: str
     base: bool
-    order: int  # of the Matern kernel
     components: int
 
 
@@ -94,7 +94,7 @@ def _models(
 ) -> tuple[Contact, list[LinearGaussian], Noise]:
     force, change, noise = jnp.exp(log[:3])
     stay = jnp.exp(-h / jnp.exp(log[3])) if len(log) > 3 else 0.92
-    kernel = Matern(force, 2.0 * (force / change) ** 2, setting.order)
+    kernel = Matern(force, 2.0 * (force / change) ** 2)
     contact = Contact(kernel, force, stay, loose)
     return contact, friction_regimes.models(_mechanism(m, setting), [contact], h), Noise(jnp.asarray(1.0), noise[None])
 
@@ -115,24 +115,13 @@ def three_regimes(log: Array, m: Mechanism, h: Scalar, setting: Setting, scales:
     return MixtureFilter(filters, friction_regimes.transition([contact]), KeepHeaviest(setting.components))
 
 
-def padded(x: Array, size: int) -> Array:
-    """States with those that a smoother kernel has besides the force: zero, as probable as they are."""
-    return jnp.concatenate([x, jnp.broadcast_to(x[-1], (size - len(x),))]) if size > len(x) else x
-
-
-def _started(f: Any, scales: Scales) -> Any:
-    size = f.model.tangent_size
-    x0 = jnp.zeros(size).at[:3].set(scales.x0)
-    return f.init(x0, padded(scales.sd, size))
-
-
 @compiled
 def _evidence_of_one_regime(log: Array, prior: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
     samples = data.seen_by(_mechanism(m, setting))
 
     def cost(log: Array) -> Scalar:
         f = one_regime(log, m, data.h, setting)
-        evidence = jnp.sum(f.run(_started(f, scales), samples).innovation.log_likelihood)
+        evidence = jnp.sum(f.run(f.init(scales.x0, scales.sd), samples).innovation.log_likelihood)
         return 0.5 * jnp.sum(((log - prior) / _WIDE) ** 2) - evidence
 
     return jax.value_and_grad(cost)(log)
@@ -141,7 +130,7 @@ def _evidence_of_one_regime(log: Array, prior: Array, m: Mechanism, data: Data, 
 @compiled
 def _force_of_one_regime(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
     f = one_regime(log, m, data.h, setting)
-    back = f.smooth(f.run(_started(f, scales), data.seen_by(_mechanism(m, setting)), trail=True))
+    back = f.smooth(f.run(f.init(scales.x0, scales.sd), data.seen_by(_mechanism(m, setting)), trail=True))
     return back.x[:-1], back.sd[:-1]
 
 
@@ -151,7 +140,7 @@ def _evidence_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, s
 
     def cost(log: Array) -> Scalar:
         f = three_regimes(log, m, data.h, setting, scales)
-        return -jnp.sum(f.scanned(_started(f, scales), samples).told.log_likelihood)
+        return -jnp.sum(f.scanned(f.init(scales.x0, scales.sd), samples).told.log_likelihood)
 
     return jax.value_and_grad(cost)(log)
 
@@ -159,43 +148,43 @@ def _evidence_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, s
 @compiled
 def _force_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
     f = three_regimes(log, m, data.h, setting, scales)
-    found = f.scanned(_started(f, scales), data.seen_by(_mechanism(m, setting)), trail=True)
+    found = f.scanned(f.init(scales.x0, scales.sd), data.seen_by(_mechanism(m, setting)), trail=True)
     assert found.trail is not None
     back = f.smoothed(found.trail, found.last)
-    return back.x[:-1, :3], back.sd[:-1, :3], back.probability[:-1], jnp.sum(found.told.log_likelihood)
+    return back.x[:-1], back.sd[:-1], back.probability[:-1], jnp.sum(found.told.log_likelihood)
 
 
 def scales_of(record: Record, m: Mechanism, setting: Setting) -> tuple[Scales, Force]:
     """Orders of magnitude, from the model of one regime at its largest evidence; and what that model finds."""
+    m = Mechanism(*(jnp.asarray(float(a)) for a in m))
+    x0, sd = _began(record, m, setting)
+    load = float(m.stiffness) * record.u[:, 0] if setting.base else record.u[:, 0]
     y = record.y[np.isfinite(record.y)]
-    rough = float(np.std(np.diff(y, 3))) / np.sqrt(20.0)
-    load = record.u[:, 0] if not setting.base else m.stiffness * (record.u[:, 0] - np.mean(record.u[:, 0]))
-    pushed = float(np.std(load)) + 1e-12
-    amount = _amounts(record, setting)
-    x0 = np.array([*amount[:2], 0.0])
-    sd = jnp.asarray([*amount[2:], pushed])
-    first = Scales(amount[3], pushed, rough, jnp.asarray(x0), sd)
-    prior = jnp.log(jnp.array([0.5 * pushed, 0.5 * pushed / np.sqrt(20.0 * record.h), max(rough, 1e-6 * np.std(y))]))
-    fixed = (m, Data.of(record), jax.tree.map(jnp.asarray, first), setting)
+    pushed = (
+        float(np.std(load)) or float(m.stiffness) * sd[0] or float(m.mass) * sd[1] / record.h
+    )  # none: it swings out
+    rough = max(float(np.std(np.diff(y, 3))) / np.sqrt(20.0), 1e-6 * float(np.std(y)))  # white noise: 1 + 9 + 9 + 1
+    first = Scales(*map(jnp.asarray, (sd[1], pushed, rough, x0, np.append(sd, pushed))))
+    prior = jnp.log(jnp.array([0.5 * pushed, 0.5 * pushed / np.sqrt(20.0 * record.h), rough]))
+    fixed = (m, Data.of(record), first, setting)
     best = maximum(None, np.asarray(prior), lambda log: _evidence_of_one_regime(log, prior, *fixed))
-    x, sd = (np.asarray(a) for a in _force_of_one_regime(jnp.asarray(best.at), *fixed))
-    alone = Force(x[:, :3], sd[:, :3], np.tile([1.0, 0.0, 0.0], (len(x), 1)), -best.cost)
+    x, spread = (np.asarray(a) for a in _force_of_one_regime(jnp.asarray(best.at), *fixed))
+    alone = Force(x, spread, np.tile([1.0, 0.0, 0.0], (len(x), 1)), -best.cost)
     velocity, force = float(np.std(x[:, 1])), float(np.sqrt(np.mean(x[:, 2] ** 2)))
-    return Scales(velocity, force, float(np.exp(best.at[2])), jnp.asarray(x0), first.sd), alone
+    return first._replace(velocity=velocity, force=force, noise=float(np.exp(best.at[2]))), alone
 
 
-def _amounts(record: Record, setting: Setting) -> tuple[float, float, float, float]:
-    """First displacement and velocity, and standard deviations of both."""
-    there = np.flatnonzero(np.isfinite(record.y))
-    y, time = record.y[there], record.time[there]
-    if setting.sensor == "displacement":
-        v = np.gradient(y, time)
-        return float(y[0]), 0.0, float(np.std(y)), float(np.std(v))
-    if setting.sensor == "velocity":
-        z = np.concatenate([[0.0], np.cumsum((y[1:] + y[:-1]) / 2 * np.diff(time))])
-        return 0.0, float(y[0]), float(np.std(z)), float(np.std(y))
-    turn = 2.0 * np.pi / (20.0 * record.h)
-    return 0.0, 0.0, float(np.std(y)) / turn**2 * 20.0, float(np.std(y)) / turn * 20.0
+def _began(record: Record, m: Mechanism, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+    """Displacement, velocity and force at the start, as far as the first reading tells, and standard deviations of
+    displacement and velocity; what is not read goes with it as in a free oscillation.
+    """
+    y = record.y[np.isfinite(record.y)]
+    turn = max(np.sqrt(float(m.stiffness) / float(m.mass)), 2.0 * np.pi / (record.h * len(record.y)))
+    number = list(SENSORS).index(setting.sensor)
+    x0 = np.zeros(3)
+    if number < 2:
+        x0[number] = y[0]
+    return x0, float(np.std(y)) * turn ** (np.arange(2.0) - number)
 
 
 class Fitted(NamedTuple):

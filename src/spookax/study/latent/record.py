@@ -85,8 +85,10 @@ def _equal_steps(recording: Recording) -> Record:
         report.add(message, "Resample the recording, inputs and sensors alike, at equal steps.")
     if len(time) < _FEWEST:
         report.add(f"has {len(time)} samples, and at least {_FEWEST} are needed", "Take a longer window.")
-    report.refuse()
     (sensor, readings), driven = next(iter(recording.sensors.items())), next(iter(recording.inputs.values()))
+    if np.ptp(readings[np.isfinite(readings)]) == 0:
+        report.add(f"the {sensor} is the same in every sample", "Name the column of a mass that moves.")
+    report.refuse()
     y = np.full(place[-1] + 1, np.nan)
     y[place] = readings[:, 0]
     u = np.interp(np.arange(len(y)), place, driven)[:, None]

@@ -163,7 +163,6 @@ def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], 
         "runs": runs,
         "settings": {
             "components": known.components,
-            "kernel": known.kernel,
             "sensor": records[0].sensor,
             "base": study.base,
         },
@@ -173,8 +172,7 @@ def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], 
 
 def setting_of(study: LatentStudy) -> Setting:
     """What is no number in the model of a study."""
-    order = {"matern12": 0, "matern32": 1, "matern52": 2}[study.latent.kernel]
-    return Setting(next(iter(study.recordings[0].sensors)), study.base, order, study.latent.components)
+    return Setting(next(iter(study.recordings[0].sensors)), study.base, study.latent.components)
 
 
 def _corrected(

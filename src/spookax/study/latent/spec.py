@@ -30,9 +30,6 @@ class Latent(Strict):
     )
     law: Law = Field(default="auto", description="Law that is fitted to the force: the one that fits best, or this one")
     components: Count = Field(default=3, description="Gaussians that the filter and the smoother keep of every regime")
-    kernel: Literal["matern12", "matern32", "matern52"] = Field(
-        default="matern12", description="Covariance of the force in time while the mass slides"
-    )
     noise: Positive | None = Field(
         default=None,
         description="Standard deviation of a reading, in its SI unit; estimated when left out",
