@@ -203,7 +203,7 @@ def test_charts_as_svg():
         assert not any("nan" in path for path in paths)
 
 
-TRUTH = {"mass": 0.8, "damping": 2.0, "stiffness": 400.0, "kinetic": 0.9, "static": 1.1}
+TRUTH = {"mass": 0.8, "damping": 2.0, "stiffness": 400.0, "kinetic": 1.3, "static": 1.6}
 
 
 def simulated(length: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -232,7 +232,7 @@ def simulated(length: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 @pytest.mark.timeout(900)
 def test_the_whole_chain_through_the_shell(tmp_path):
     """From two files to the force, a law, a scene; stiffness and damping given 10 % and 40 % wrong are corrected."""
-    for name, length, seed in (("seen", 1200, 5), ("kept", 600, 6)):
+    for name, length, seed in (("seen", 1200, 6), ("kept", 600, 5)):
         time, load, z = simulated(length, seed)
         y = z + 4e-6 * np.random.default_rng(seed).normal(size=length)
         rows = "\n".join(f"{a:.5f},{b:.7f},{c * 1e3:.7f}" for a, b, c in zip(time, load, y, strict=True))
@@ -254,13 +254,13 @@ latent: {mass: 0.8, damping: 2.8, stiffness: 440.0, correct: [damping, stiffness
     numbers = content["mechanism"]["numbers"]
     assert numbers["stiffness"]["used"] == pytest.approx(400.0, abs=4 * numbers["stiffness"]["sd"] + 2.0)
     assert numbers["damping"]["used"] == pytest.approx(2.0, abs=4 * numbers["damping"]["sd"] + 0.1)
-    assert content["static_friction"]["mean"] == pytest.approx(1.1, abs=2 * content["static_friction"]["sd"])
+    assert content["static_friction"]["mean"] == pytest.approx(1.6, abs=2 * content["static_friction"]["sd"])
     assert content["runs"]["seen"]["prediction_nmse"] < 1.0
     assert content["runs"]["kept"]["prediction_nmse"] < 1.0
     force = np.genfromtxt(out / "seen_force.csv", delimiter=",", names=True)
     fast = np.abs(force["velocity_ms"]) > 0.1
     against = force["force_N"] * np.sign(force["velocity_ms"])
-    assert np.mean(np.abs(against[fast] - 0.9) < 1.645 * force["force_sd_N"][fast] + 0.02) > 0.8
+    assert np.mean(np.abs(against[fast] - 1.3) < 1.645 * force["force_sd_N"][fast] + 0.02) > 0.8
     for name in ("latent.html", "law.svg", "seen_force.svg", "seen_regimes.svg", "kept_prediction.svg", "scene.yaml"):
         assert (out / name).stat().st_size > 1000 or name == "scene.yaml"
     driven = ["--input", str(out / "seen_load.csv"), "--motor", "load=load"]
