@@ -19,6 +19,7 @@ from spookax.scene import FileError
 from spookax.study.latent import laws
 from spookax.study.latent.base import base_motion
 from spookax.study.latent.correction import correction
+from spookax.study.latent.evidence import laplace, maximum
 from spookax.study.latent.model import Force, Mechanism
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.read import StudyError, read_study
@@ -191,6 +192,44 @@ def test_wrong_numbers_are_corrected(rng):
     found = correction([record], [force], [at], [phase], guess, ["mass", "damping", "stiffness"], base=False)
     for name in found.change:
         np.testing.assert_allclose(getattr(guess, name) + found.change[name], getattr(true, name), rtol=1e-6)
+
+
+def test_a_base_with_wrong_zeros(rng):
+    """(37): stiffness and damping of a base, and what a zero of the mass's sensor adds."""
+    true, guess, zero = Mechanism(2.0, 4.0, 900.0), Mechanism(2.0, 2.5, 990.0), 3e-5
+    time = 0.002 * np.arange(3000)
+    omega = 0.5 * np.arange(1, 61)
+    z, b = (multisine(time, omega, jonswap(omega, period=0.6), rng) * 1e-4 for _ in range(2))
+    (v, rate), a = (np.gradient(q, time) for q in (z, b)), np.gradient(np.gradient(z, time), time)
+    friction = true.stiffness * (b - z) + true.damping * (rate - v) - true.mass * a
+    z = z + zero
+    level = friction - 1.5 * np.sign(v)  # what remains is forced to be none, so that the truth is known
+    latent = guess.stiffness * (b - z) + guess.damping * (rate - v) - guess.mass * a - level
+    at = np.arange(10, 2990)
+    phase = np.cumsum(np.diff(np.sign(v[at]), prepend=0) != 0)
+    force = Force(np.column_stack([z, v, latent]), np.ones((3000, 3)), np.ones((3000, 3)), 0.0)
+    record = Record("run", time, 0.002, z, np.column_stack([b, rate]), "displacement", "")
+    found = correction([record], [force], [at], [phase], guess, ["damping", "stiffness"], base=True)
+    np.testing.assert_allclose(guess.stiffness + found.change["stiffness"], true.stiffness, rtol=1e-6)
+    np.testing.assert_allclose(guess.damping + found.change["damping"], true.damping, rtol=1e-6)
+    np.testing.assert_allclose(found.offset, -zero * true.stiffness / guess.stiffness, rtol=1e-6)
+
+
+def test_a_maximum_and_its_curvature():
+    """Of a normal density, and no wider than its prior where nothing is told."""
+    H = np.array([[4.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]) + np.diag([0.0, 0.0, 1e-9])
+    centre = np.array([1.0, -2.0, 0.5])
+
+    def gradient(x):
+        away = np.asarray(x) - centre
+        return np.asarray(0.5 * away @ H @ away), H @ away
+
+    found = maximum(None, np.array([0.0, 0.0, 0.5]), gradient)
+    assert found.converged
+    np.testing.assert_allclose(found.at, centre, atol=1e-2)
+    covariance = laplace(gradient, found.at, np.full(3, 2.0))
+    np.testing.assert_allclose(covariance[:2, :2], np.linalg.inv(H[:2, :2]), rtol=1e-6)
+    np.testing.assert_allclose(covariance[2, 2], 4.0)
 
 
 def test_charts_as_svg():
