@@ -173,6 +173,7 @@ def test_static_friction_is_the_largest_force_before_a_slip():
     assert found is not None
     assert (found.values, found.times) == ([1.5], [0.29])
     assert laws.static_friction(time, x, np.full((60, 3), 0.1), np.tile([1.0, 0.0, 0.0], (60, 1))) is None
+    assert laws.static_friction(time, x, np.full((60, 3), 1.0), probability) is None  # nothing tells the force
 
 
 def test_wrong_numbers_are_corrected(rng):

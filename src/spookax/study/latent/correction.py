@@ -24,10 +24,14 @@ _SHARES = (0.1, 0.4)  # of the rms speed, in which a level may fall off
 
 
 class Correction(NamedTuple):
-    """By how much guesses are off, dm, dc and dk, with standard deviations; `offset` of z by zeros of sensors [m]."""
+    """By how much guesses are off, dm, dc and dk, with standard deviations; the constant force that a wrong zero of the
+    displacement adds, with its standard deviation [N], and that zero, `offset` [m].
+    """
 
     change: dict[str, float]
     sd: dict[str, float]
+    constant: float
+    constant_sd: float
     offset: float
 
 
@@ -53,6 +57,7 @@ def correction(
         columns = {"level": sign} | {f"fade {s}": sign * np.exp(-((v / (s * speed)) ** 2)) for s in _SHARES}
         if base:
             z, v = z - u[:, 0], v - u[:, 1]
+        if base or record.sensor != "displacement":
             columns["zero"] = np.ones(len(at))
         columns |= {"stiffness": z, "damping": v, "mass": u[:, 0]}
         kept = {name: c for name, c in columns.items() if name in which or name not in ("stiffness", "damping", "mass")}
@@ -81,5 +86,8 @@ def correction(
     J = np.array([(changes(A + d) - changes(A - d)) / 2.0 for d in np.diag(1e-4 * np.sqrt(np.diag(covariance)))]).T
     J = J / (1e-4 * np.sqrt(np.diag(covariance)) + 1e-300)
     sd = np.sqrt(np.maximum(np.diag(J @ covariance @ J.T), 0.0))
-    offset = float(A[place["zero"]] / m.stiffness) if base and m.stiffness else 0.0
-    return Correction(dict(zip(which, changes(A), strict=True)), dict(zip(which, map(float, sd), strict=True)), offset)
+    constant = constant_sd = 0.0
+    if "zero" in place:
+        constant, constant_sd = float(A[place["zero"]]), float(np.sqrt(covariance[place["zero"], place["zero"]]))
+    change, sds = (dict(zip(which, map(float, a), strict=True)) for a in (changes(A), sd))
+    return Correction(change, sds, constant, constant_sd, constant / float(m.stiffness) if m.stiffness else 0.0)

@@ -19,6 +19,7 @@ _SURE = 0.9
 _OFF = 0.02  # of the typical force, by which any law may be off
 _CREEPS = 0.1  # of the rms speed
 _SPREAD = 3.0  # standard deviation of logarithms before points are seen; of other parameters, in typical forces
+_TOLD = 2.0  # standard deviations: a force that is not told, as in a gap of the readings, is no static friction
 _BRIEF = 3  # samples: shorter stops tell no static friction
 
 
@@ -137,7 +138,7 @@ def static_friction(
             continue
         against = np.sign(x[slides, 1]) * x[begin : slides + 1, 2]
         peak = int(np.argmax(against))
-        if peak > 0 and against[peak] > 0:  # it grew up to there
+        if peak > 0 and against[peak] > _TOLD * sd[begin + peak, 2]:  # it grew up to there
             told = slides
             values.append(float(against[peak]))
             sds.append(float(sd[begin + peak, 2]))

@@ -122,6 +122,8 @@ def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], 
         fix = _corrected(records, found.forces, m, which, study.base)
         if all(abs(fix.change[name]) < _SETTLED * fix.sd[name] for name in which):
             break
+    if records[0].sensor != "displacement":  # nobody reads where its zero is: friction is alike both ways
+        found = found._replace(forces=[_centred(force, fix) for force in found.forces])
     told("law of friction")
     points = [sliding_points(f.x, f.sd, f.probability)[0] for f in found.forces]
     static = _static(records, found.forces)
@@ -173,6 +175,15 @@ def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], 
 def setting_of(study: LatentStudy) -> Setting:
     """What is no number in the model of a study."""
     return Setting(next(iter(study.recordings[0].sensors)), study.base, study.latent.components)
+
+
+def _centred(force: Force, fix: Correction) -> Force:
+    """The force without the constant that a zero of the displacement which nobody reads leaves in it."""
+    x, sd = force.x.copy(), force.sd.copy()
+    x[:, 0] += fix.offset
+    x[:, 2] -= fix.constant
+    sd[:, 2] = np.hypot(sd[:, 2], fix.constant_sd)
+    return force._replace(x=x, sd=sd)
 
 
 def _corrected(
