@@ -307,5 +307,5 @@ latent: {mass: 0.8, damping: 2.8, stiffness: 440.0, correct: [damping, stiffness
     done = CliRunner().invoke(app, ["simulate", str(out), *driven, "--out", str(tmp_path / "again.csv")])
     assert done.exit_code == 0, done.output
     again = np.genfromtxt(tmp_path / "again.csv", delimiter=",", skip_header=1)
-    states = np.load(out / "states.npz")
-    np.testing.assert_allclose(again[::4, 2], states["seen/predicted"], atol=1e-9)
+    with np.load(out / "states.npz") as states:
+        np.testing.assert_allclose(again[::4, 2], states["seen/predicted"], atol=1e-9)
