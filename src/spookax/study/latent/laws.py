@@ -256,9 +256,8 @@ def fit_laws(kinds: Sequence[str], points: Points, static: Static | None) -> lis
 def _correlation_time(left: Float[np.ndarray, " p"]) -> float:
     """Sum of the autocorrelation, in samples, up to where it is first below a twentieth."""
     e = left - np.mean(left)
-    own = np.correlate(e, e, "full")[len(e) - 1 :] / np.sum(e**2)
-    last = int(np.argmax(own < 0.05)) if np.any(own < 0.05) else len(own)
-    return float(1.0 + 2.0 * np.sum(own[1:last]))
+    own = np.append(np.correlate(e, e, "full")[len(e) - 1 :] / np.sum(e**2), 0.0)
+    return float(1.0 + 2.0 * np.sum(own[1 : int(np.argmax(own < 0.05))]))
 
 
 class SceneLaw(NamedTuple):
@@ -293,10 +292,9 @@ def for_scene(law: Law, points: Points, static: Static | None) -> SceneLaw:
 
     fastest, size = grid[-1], float(np.median(wanted))
     start = [size, max(wanted[0] - size, 0.01 * size), 0.05 * fastest, 1.0, 1e-3 * size / fastest]
-    low = [0.0, 0.0, 1e-4 * fastest, 0.1, 0.0]
-    high = [np.inf, np.inf, 10 * fastest, 2.0, np.inf]
+    bounds = [0.0, 0.0, 1e-4 * fastest, 0.1, 0.0], [np.inf, np.inf, 10 * fastest, 2.0, np.inf]
     unit = [size, size, fastest, 1.0, size / fastest]
-    found = scipy.optimize.least_squares(lambda q: level(q) - wanted, start, bounds=(low, high), x_scale=unit).x
+    found = scipy.optimize.least_squares(lambda q: level(q) - wanted, start, bounds=bounds, x_scale=unit).x
     off = float(np.max(np.abs(level(found) - wanted)[1:]))
     F, excess, speed, exponent, viscous = map(float, found)
     return SceneLaw(F, excess, speed, exponent, viscous, off)
