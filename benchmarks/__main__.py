@@ -80,6 +80,10 @@ LONG = {
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
     "hysteresis.batch": "the same experiments by the batch method (minutes)",
     "latent.force": "an unknown friction force, scores and times beside the source's record (reads SPOOKAX_DATA)",
+    "latent.table": "the source's tables by the chain of the shell (reads SPOOKAX_DATA; minutes)",
+    "latent.coverage": "bands of the force on fifty drawn records (a quarter of an hour)",
+    "latent.frame": "a real frame with friction, three loads (reads SPOOKAX_DATA; minutes)",
+    "latent.two": "two masses with two contacts, simulated (minutes)",
     "latent.length": "the same, times against the number of samples (reads SPOOKAX_DATA)",
     "hysteresis.bouc_wen": "elasto-slide elements on a Bouc-Wen oscillator's record (reads SPOOKAX_DATA)",
 }

@@ -1,6 +1,8 @@
 """An unknown friction force from a displacement record: scores, times and memory, beside the source's.
 
-`latent.force` scores the source's record, `latent.length` times the filter against the number of samples.
+`latent.force` scores the source's record, `latent.length` times the filter against the number of samples. By the chain
+of `spookax latent`: `latent.table` has the source's tables, `latent.coverage` the bands on drawn records,
+`latent.frame` a real frame. `latent.two` has two masses with two contacts.
 """
 
 import numpy as np
@@ -12,8 +14,18 @@ from .measure import Row, row, timed
 
 
 def run(part: str) -> list[Row]:
-    """`force` or `length`."""
-    return {"force": _force, "length": _length}[part]()
+    """One of those above."""
+    from . import latent_coverage, latent_frame, latent_table, latent_two
+
+    parts = {
+        "force": _force,
+        "length": _length,
+        "coverage": latent_coverage.run,
+        "table": latent_table.run,
+        "frame": latent_frame.run,
+        "two": latent_two.run,
+    }
+    return parts[part]()
 
 
 def scores(run: Record, x: np.ndarray, sd: np.ndarray, probability: np.ndarray | None) -> dict[str, float]:
@@ -50,10 +62,11 @@ def _force() -> list[Row]:
         rows.append(row("one regime", name, value, "%"))
     for count in (1, 3, 5):
         f = three_regimes(0.13, 3.0, 55e-12, count)
-        back = f.smooth(f.run(begun(f), run.samples, trail=True))
-        x, sd, probability = (np.asarray(a)[:-1] for a in (back.x, back.sd, back.probability))
-        for name, value in scores(run, x, sd, probability).items():
-            rows.append(row(f"I = J = {count}", name, value, "%"))
+        for load, samples in (("", run.samples), (", load of the middle of a step", run.between)):
+            back = f.smooth(f.run(begun(f), samples, trail=True))
+            x, sd, probability = (np.asarray(a)[:-1] for a in (back.x, back.sd, back.probability))
+            for name, value in scores(run, x, sd, probability).items():
+                rows.append(row(f"I = J = {count}{load}", name, value, "%"))
         for name, value in passes(f, run):
             rows.append(row(f"I = J = {count}", name, value, "s"))
     return rows

@@ -43,6 +43,12 @@ class Record(NamedTuple):
         count, u, y = len(self.y), jnp.asarray(self.u), jnp.asarray(self.y)
         return Samples(u[:, None], y[:, None, None], jnp.zeros((count, 1)), jnp.ones((count, 1, 1)))
 
+    @property
+    def between(self) -> Samples:
+        """The same with the mean of the load at both ends of a step; the source holds that of its start."""
+        u = jnp.asarray(self.u)
+        return self.samples._replace(u=jnp.concatenate([(u[1:] + u[:-1]) / 2, u[-1:]])[:, None])
+
 
 def folder() -> Path:
     """Of the reference data."""

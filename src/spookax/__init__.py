@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .study.forecast import forecast as forecast
     from .study.identify import Progress as Progress
     from .study.identify import identify as identify
+    from .study.latent.run import latent as find_force  # noqa: F401 (its public name)
     from .study.read import StudyError as StudyError
     from .study.read import read_study as load_study  # noqa: F401 (its public name)
     from .study.recording import read_recordings as read_recordings

@@ -24,6 +24,7 @@ COMMANDS = (
     "choose-friction",
     "filter",
     "smooth",
+    "latent",
     "view",
     "import-mjcf",
     "export-mjcf",

@@ -9,7 +9,8 @@ from ..scene.read import is_study
 from ..study.bodies import idle_doubts, in_the_way
 from ..study.check import check_against_scene, sensor_dimensions
 from ..study.doubts import angle_doubts, fastest_turn, recording_doubts, step_doubts
-from ..study.read import read_study
+from ..study.latent.record import read_latent, read_records
+from ..study.read import is_latent, read_study
 from ..study.recording import Recording, read_recordings
 
 
@@ -28,6 +29,8 @@ def check_file(path: Path) -> Checked:
     **Raises:** `FileError` with everything that is wrong, also with the scene and the recordings of a study.
     """
     located = load_located(path)
+    if is_latent(located.data):
+        return check_latent(path)
     if is_study(located.data):
         return check_study(path)
     scene = _check_scene(path)
@@ -122,6 +125,19 @@ def check_study(path: Path) -> Checked:
     wild = study.estimator.outliers or 0.0
     lines = [*in_the_way(study, scene), *(_duration(scene, r, step, wild) for r in recordings)]
     return Checked(summary, lines + [f"to validate, {_duration(scene, r, step, wild)}" for r in held_back], doubts)
+
+
+def check_latent(path: Path) -> Checked:
+    """Check a study of an unknown force with its recordings.
+
+    **Raises:** `FileError` with everything that is wrong.
+    """
+    study = read_latent(path)
+    records, held_back = read_records(study), read_records(study, "validate")
+    samples = sum(len(record.y) for record in records)
+    summary = f"{path}: study of an unknown force, {_count(len(records), 'recording')} with {samples} samples"
+    lines = [f"{r.name}: {length(float(r.time[-1] - r.time[0]), r.h)}" for r in records]
+    return Checked(summary, lines + [f"to validate, {r.name}: {len(r.y)} samples" for r in held_back], [])
 
 
 def _duration(scene: Scene, recording: Recording, step: float, wild: float) -> str:

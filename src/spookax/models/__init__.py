@@ -21,6 +21,8 @@ from .motion import JointMotion as JointMotion
 from .multibody import BodyState as BodyState
 from .multibody import Multibody as Multibody
 from .multibody import ProcessNoise as ProcessNoise
+from .multisine import jonswap as jonswap
+from .multisine import multisine as multisine
 from .neural_friction import AbstractFriction as AbstractFriction
 from .neural_friction import AbstractStepper as AbstractStepper
 from .neural_friction import FrictionMass as FrictionMass

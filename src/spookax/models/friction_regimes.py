@@ -61,7 +61,7 @@ class Contact(eqx.Module):
         kernel: AbstractKernel,
         reset_sd: Float[AnyArray, ""] | float,
         stay: Float[AnyArray, ""] | float = 0.92,
-        looseness: Sequence[float] = (1e-6, 3e-2, 0.2),
+        looseness: Sequence[float] | Float[AnyArray, "3"] = (1e-6, 3e-2, 0.2),
         reset_first: bool = False,
     ):
         self.kernel, self.reset_sd = kernel, positive(reset_sd, "`reset_sd` of a contact [N]")

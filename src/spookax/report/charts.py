@@ -125,6 +125,43 @@ def points_chart(title: str, time: np.ndarray, value: np.ndarray, levels: Sequen
     return {"data": data, "layout": layout}
 
 
+def law_chart(
+    title: str,
+    unit_text: str,
+    points: tuple[np.ndarray, np.ndarray],
+    speed: np.ndarray,
+    laws: Mapping[str, np.ndarray],
+    level: tuple[str, float, float] | None = None,
+) -> Figure:
+    """Points of a force over the speed, and laws for it, the first one drawn thick. `level`: name, height and standard
+    deviation of what holds at speed zero.
+    """
+    layout = _layout(360) | {"hovermode": "closest", "annotations": [_heading(title, 1)]}
+    layout["legend"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
+    low, high = float(np.min(points[1])), float(np.max(points[1]))
+    if level is not None:
+        low, high = min(low, level[1] - level[2]), max(high, level[1] + level[2])
+    margin = 0.1 * (high - low) or 1.0
+    fastest = float(speed[-1])
+    layout["xaxis"] = _axis(title="speed [m/s]", range=[-0.02 * fastest, 1.02 * fastest])
+    layout["yaxis"] = _axis(title=unit_text, range=[low - margin, high + margin])
+    kept = np.unique(np.linspace(0, len(points[0]) - 1, 3000).astype(int))
+    look: dict[str, Any] = {"mode": "markers", "marker": {"color": MEASURED, "size": 4}}
+    data = [_curve(points[0][kept], points[1][kept], 1, name="samples", **look)]
+    for (name, values), colour in zip(laws.items(), cycle((ESTIMATED, *SHARES[1:])), strict=False):
+        width = 2.4 if name == next(iter(laws)) else 1.2
+        data.append(_curve(speed, values, 1, name=name, mode="lines", line={"color": colour, "width": width}))
+    if level is not None:
+        name, at, sd = level
+        look = {
+            "mode": "lines+markers",
+            "line": {"color": OPEN_LOOP, "width": 2},
+            "marker": {"color": OPEN_LOOP, "size": 6},
+        }
+        data.append(_curve(np.zeros(3), np.array([at - sd, at, at + sd]), 1, name=name, **look))
+    return {"data": data, "layout": layout}
+
+
 def share_chart(title: str, time: np.ndarray, shares: Mapping[str, np.ndarray]) -> Figure:
     """What shares one whole over time, such as the probabilities of modes, one on top of the other."""
     layout = _layout(260) | {"hovermode": "x unified", "annotations": [_heading(title, 1)]}

@@ -33,7 +33,9 @@ from .content import (
     process_rows,
     verdict,
 )
+from .latent import MEANINGS, latent_cautions, latent_charts, law_of
 from .signals import Signal, signals
+from .svg import svg
 from .tracking import tracking_charts
 
 DRAWN = 8
@@ -197,6 +199,32 @@ def write_comparison(
     paths = [path for path in comparison["parameters"] if not network_of(path)]
     weights = networks(comparison["parameters"])
     page = _page("comparison.html", charts, comparison=comparison, drawn=drawn, paths=paths, networks=weights)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def write_latent(folder: str | os.PathLike[str], content: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> Path:
+    """Write `latent.html`, the page of an unknown friction force, and every chart of it as an SVG file.
+
+    **Arguments:** the folder, made if there is none; the content of `latent.json`; arrays by RECORDING/quantity.
+
+    **Returns:** the page, which needs nothing else.
+    """
+    path = Path(folder) / "latent.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    caption, law = law_of(content, states)
+    charts: dict[str, Figure | None] = {"law": law}
+    drawn: dict[str, dict[str, str]] = {}
+    (path.parent / "law.svg").write_text(svg(law), encoding="utf-8")
+    for i, run in enumerate(content["runs"]):
+        for name, (text, chart) in latent_charts(run, content, states).items():
+            charts[f"run-{i}-{name}"] = chart
+            drawn.setdefault(run, {})[f"run-{i}-{name}"] = text
+            (path.parent / f"{run}_{name}.svg").write_text(svg(chart), encoding="utf-8")
+    captions = {"law": caption, "runs": drawn}
+    page = _page(
+        "latent.html", charts, latent=content, captions=captions, meanings=MEANINGS, cautions=latent_cautions(content)
+    )
     path.write_text(page, encoding="utf-8")
     return path
 

@@ -184,11 +184,10 @@ class Comparison(Strict):
     )
 
 
-class Study(Strict):
-    """A study file. Paths in it are relative to the folder it lies in."""
+class Recorded(Strict):
+    """What studies of every kind have: recordings. Paths in them are relative to the folder that the file lies in."""
 
     spookax: Literal[1] = Field(description="Version of the format, 1")
-    scene: Text = Field(description="Scene file, relative to the study file")
     defaults: Defaults | None = Field(default=None, description="What every recording takes unless it says otherwise")
     recordings: list[RecordingSpec] = Field(min_length=1, description="Recordings, one entry each")
     validation: list[RecordingSpec] = Field(
@@ -196,17 +195,6 @@ class Study(Strict):
         alias="validate",  # `validate` itself is a method of every model
         description="Recordings that take no part in the identification: it predicts them afterwards",
     )
-    parameters: Annotated[dict[str, ParameterSpec], BeforeValidator(_with_transforms)] = Field(
-        min_length=1, description="Path in the scene file -> what is known of this unknown"
-    )
-    ties: dict[str, Text] = Field(
-        default_factory=dict,
-        description="Path in the scene file -> expression of others, at least one of them unknown: "
-        "`1.2 - bodies.a.mass` [SI]",
-    )
-    estimator: Estimator = Field(default_factory=Estimator, description="Estimator and its settings")
-    recursive: Recursive = Field(default_factory=Recursive, description="Settings of `filter` and `smooth`")
-    comparison: Comparison = Field(default_factory=Comparison, description="Settings of `compare --methods`")
 
     _located: Located | None = PrivateAttr(default=None)
 
@@ -216,7 +204,7 @@ class Study(Strict):
         return written_out(data)[0]
 
     @model_validator(mode="after")
-    def _rules(self, info: ValidationInfo) -> "Study":
+    def _rules(self, info: ValidationInfo) -> "Recorded":
         refuse(study_rules(self.model_dump(exclude_unset=True, by_alias=True), info.context or (lambda loc: loc)))
         return self
 
@@ -234,17 +222,34 @@ class Study(Strict):
         """What paths in the study are relative to; the current folder if it was not read from a file."""
         return Path(self._located.file).parent if self._located else Path()
 
-    @property
-    def scene_path(self) -> Path:
-        """The scene file."""
-        return self.folder / self.scene
-
     def recording_path(self, spec: RecordingSpec) -> Path:
         """The file of one of the recordings.
 
         **Raises:** `DatasetMissing` if it belongs to a public data set that is not on this machine.
         """
         return recording_path(self.folder, spec.file, spec.dataset)
+
+
+class Study(Recorded):
+    """A study file. Paths in it are relative to the folder it lies in."""
+
+    scene: Text = Field(description="Scene file, relative to the study file")
+    parameters: Annotated[dict[str, ParameterSpec], BeforeValidator(_with_transforms)] = Field(
+        min_length=1, description="Path in the scene file -> what is known of this unknown"
+    )
+    ties: dict[str, Text] = Field(
+        default_factory=dict,
+        description="Path in the scene file -> expression of others, at least one of them unknown: "
+        "`1.2 - bodies.a.mass` [SI]",
+    )
+    estimator: Estimator = Field(default_factory=Estimator, description="Estimator and its settings")
+    recursive: Recursive = Field(default_factory=Recursive, description="Settings of `filter` and `smooth`")
+    comparison: Comparison = Field(default_factory=Comparison, description="Settings of `compare --methods`")
+
+    @property
+    def scene_path(self) -> Path:
+        """The scene file."""
+        return self.folder / self.scene
 
 
 def recording_path(folder: Path, file: str | None, dataset: str | None) -> Path:

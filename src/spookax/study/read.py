@@ -4,21 +4,23 @@ import functools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pydantic
 
 from spookax import datasets
 from spookax.scene.explain import Finding, nearest
-from spookax.scene.located import FileError, load_located, validate
+from spookax.scene.located import FileError, Located, load_located, validate
 from spookax.scene.read import is_scene
 from spookax.study import units as u
 from spookax.study.columns import Picker
-from spookax.study.model import Column, Study, recording_path
+from spookax.study.model import Column, Recorded, Study, recording_path
 from spookax.study.rules import DATASET_FILE, study_rules
 from spookax.study.table import Report, read_table
 from spookax.study.windows import LISTS, located_out
+
+Kind = TypeVar("Kind", bound=Recorded)
 
 
 class StudyError(FileError):
@@ -33,18 +35,32 @@ def read_study(path: str | os.PathLike[str], *, locate: bool = True) -> Study:
     **Raises:** `StudyError` with every problem of the file: YAML, keys, values, files that are not there.
     """
     located = load_located(path, error=StudyError)
+    if is_latent(located.data):
+        cure = f"Use `spookax latent {path}`, or delete `latent` and name a `scene`."
+        raise StudyError([located.problem(Finding(("latent",), None, "this is a study of an unknown force", cure))])
+    return read_as(Study, located, locate=locate)
+
+
+def is_latent(data: Any) -> bool:
+    """Whether the data of a file are meant to be a study of an unknown force, which has no scene."""
+    return isinstance(data, dict) and "latent" in data
+
+
+def read_as(kind: type[Kind], located: Located, *, locate: bool = True) -> Kind:
+    """The data of a file as a study of some kind; see `read_study`."""
+    path = Path(located.file)
     if is_scene(located.data):
         cure = f"Give a study, which names it as its `scene`, or use `spookax simulate {path}`."
         raise StudyError([located.problem(Finding((), None, "this is a scene, not a study", cure))])
 
-    located = located_out(located, functools.partial(_span, Path(path).parent))
+    located = located_out(located, functools.partial(_span, path.parent))
 
     def also(data: Any) -> Iterator[Finding]:
         yield from study_rules(data, located.origin)
         if locate:
-            yield from _absent_files(data, Path(path).parent)
+            yield from _absent_files(data, path.parent)
 
-    study = validate(located, Study, error=StudyError, also=also, context=located.origin)
+    study = validate(located, kind, error=StudyError, also=also, context=located.origin)
     study._located = located
     return study
 

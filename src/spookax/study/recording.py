@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from spookax.study import units as u
 from spookax.study.columns import Picked, Picker
-from spookax.study.model import RecordingSpec, Study
+from spookax.study.model import Recorded, RecordingSpec
 from spookax.study.table import RecordingError, Report, Table, read_table
 from spookax.study.windows import RecordingList
 
@@ -46,14 +46,15 @@ class Recording:
 
 
 def read_recordings(
-    study: Study,
+    study: Recorded,
     dimensions: Dimensions | None = None,
     key: RecordingList = "recordings",
     beside: Sequence[Recording] = (),
+    inputs: Dimensions | None = None,
 ) -> list[Recording]:
     """Reads all recordings of a study, or those under its key `validate`; see `read_recording`.
 
-    `beside`: others whose inputs have the same dimensions.
+    `beside`: others whose inputs have the same dimensions; `inputs`: those that inputs may have, by name.
 
     **Raises:** `RecordingError` with the problems of all files, and where two recordings give a motor inputs
     of different dimensions; `DatasetMissing` if a public data set is not on this machine.
@@ -68,7 +69,7 @@ def read_recordings(
             return f" (named in {study.located.file}:{line})" if line else ""
 
         try:
-            recordings.append(read_recording(study.recording_path(spec), spec, dimensions, named, latest))
+            recordings.append(read_recording(study.recording_path(spec), spec, dimensions, named, latest, inputs))
         except RecordingError as error:
             refused.append(error)
     if refused:  # two windows of a file have the same problems
@@ -92,6 +93,7 @@ def read_recording(
     dimensions: Dimensions | None = None,
     named: Callable[..., str] = lambda *_: "",
     latest: dict[Path, Picker] | None = None,
+    inputs: Dimensions | None = None,
 ) -> Recording:
     """Reads the columns that `spec` names from a CSV, NPZ or Parquet file.
 
@@ -103,6 +105,7 @@ def read_recording(
         angles, lengths and their rates.
     - `named`: where `spec` names a column, as text for messages, by the keys that lead to it.
     - `latest`: what a call before this one has read, kept for the next one: windows of a file read it once.
+    - `inputs`: the dimensions that an input may have, by its name; without it those of motors.
 
     **Returns:** the samples from `spec.start` to `spec.stop`. An empty cell (NaN in NPZ and Parquet) is a
     missing sample of a sensor; in an input it holds the value before.
@@ -116,8 +119,8 @@ def read_recording(
         pick = Picker(read_table(path, report), report)
     table, pick.report = pick.table, report
     time = pick(spec.time, "the time", (u.TIME,), named("time"))
-    inputs = {
-        motor: pick(column, f"the input '{motor}'", _OF_INPUTS, named("inputs", motor))
+    driven = {
+        motor: pick(column, f"the input '{motor}'", (inputs or {}).get(motor, _OF_INPUTS), named("inputs", motor))
         for motor, column in spec.inputs.items()
     }
     sensors: dict[str, list[Picked]] = {}
@@ -134,7 +137,7 @@ def read_recording(
     _check_time(time, table, report)
     report.refuse()
     window = _window(time.values, spec, report)
-    held = {motor: _held(picked, window, f"the input '{motor}'", table, report) for motor, picked in inputs.items()}
+    held = {motor: _held(picked, window, f"the input '{motor}'", table, report) for motor, picked in driven.items()}
     read = {sensor: np.column_stack([picked.values for picked in columns]) for sensor, columns in sensors.items()}
     for sensor, values in read.items():
         if window.any() and np.isnan(values[window]).all():
@@ -150,7 +153,7 @@ def read_recording(
         time=time.values[window],
         inputs={motor: values[window] for motor, values in held.items()},
         sensors={sensor: values[window] for sensor, values in read.items()},
-        input_units={motor: picked.unit for motor, picked in inputs.items()},
+        input_units={motor: picked.unit for motor, picked in driven.items()},
         sensor_units={sensor: tuple(picked.unit for picked in columns) for sensor, columns in sensors.items()},
         sha256=table.sha256,
     )

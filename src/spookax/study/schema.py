@@ -1,4 +1,4 @@
-"""The JSON Schema of study files; `python -m spookax.study.schema` prints it.
+"""The JSON Schema of study files; `python -m spookax.study.schema` prints it, with `latent` that of unknown forces.
 
 The package imports the models from where they are defined, so that this module can be run.
 """
@@ -6,8 +6,9 @@ The package imports the models from where they are defined, so that this module 
 import json
 import sys
 
+from spookax.study.latent import spec as latent
 from spookax.study.model import json_schema
 
 if __name__ == "__main__":
-    json.dump(json_schema(), sys.stdout, indent=2)
+    json.dump(latent.json_schema() if sys.argv[1:] == ["latent"] else json_schema(), sys.stdout, indent=2)
     print()

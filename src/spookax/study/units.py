@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass, field
 
 TIME, ANGLE, ANGULAR_RATE = "time", "angle", "angular rate"
-LENGTH, SPEED = "length", "speed"
+LENGTH, SPEED, ACCELERATION = "length", "speed", "acceleration"
 VOLTAGE, CURRENT, FORCE, TORQUE, NUMBER = "voltage", "current", "force", "torque", "plain number"
 
 SI_UNIT = {
-    TIME: "s", ANGLE: "rad", ANGULAR_RATE: "rad/s", LENGTH: "m", SPEED: "m/s",
+    TIME: "s", ANGLE: "rad", ANGULAR_RATE: "rad/s", LENGTH: "m", SPEED: "m/s", ACCELERATION: "m/s^2",
     VOLTAGE: "V", CURRENT: "A", FORCE: "N", TORQUE: "N m", NUMBER: "1",
 }  # fmt: skip
 """SI unit of each dimension; values are always converted to it."""
@@ -48,6 +48,7 @@ _TABLE: dict[str, dict[str, float]] = {
     },
     LENGTH: {"m": 1.0, "cm": 1e-2, "mm": 1e-3, "um": 1e-6, "km": 1e3},
     SPEED: {"m/s": 1.0, "cm/s": 1e-2, "mm/s": 1e-3, "um/s": 1e-6, "km/h": 1 / 3.6},
+    ACCELERATION: {"m/s^2": 1.0, "m/s²": 1.0, "mm/s^2": 1e-3, "mm/s²": 1e-3},
     VOLTAGE: {"V": 1.0, "mV": 1e-3, "kV": 1e3},
     CURRENT: {"A": 1.0, "mA": 1e-3, "uA": 1e-6},
     FORCE: {"N": 1.0, "mN": 1e-3, "kN": 1e3},

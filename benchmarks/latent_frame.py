@@ -1,0 +1,77 @@
+"""The frame of Marino and Cicirello (2023), real: from two displacements to the friction of its contact at three loads.
+
+The mass is that of their hammer test; damping and stiffness start there, and are corrected. One load takes no part
+at last: law, damping and stiffness are between those of the others.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from spookax.study.latent.base import smoothed
+from spookax.study.latent.forward import SUBSTEPS, forward, load_on, scene_of
+from spookax.study.latent.laws import SceneLaw
+from spookax.study.latent.model import Mechanism
+from spookax.study.latent.record import read_records
+from spookax.study.latent.run import latent
+from spookax.study.latent.spec import LatentStudy
+
+from .measure import Row, row
+
+LOADS = {250: 2.5, 350: 3.5, 550: 5.5}  # disc [g]: normal force [N]
+MASS, DAMPING, STIFFNESS = 3.0799, 0.669, 1191.0
+SPEEDS = (2e-3, 5e-3, 1e-2, 1.5e-2)
+
+
+def study(grams: int) -> LatentStudy:
+    """Of one load."""
+    file = Path(os.environ["SPOOKAX_DATA"]) / f"brass_steel_frame/frame_load_{grams}g.csv"
+    data = {
+        "spookax": 1,
+        "recordings": [
+            {"file": str(file), "time": "t", "inputs": {"base": "u_base"}, "sensors": {"displacement": "z_top"}}
+        ],
+        "latent": {
+            "mass": MASS,
+            "damping": DAMPING,
+            "stiffness": STIFFNESS,
+            "correct": ["stiffness", "damping"],
+            "law": "stribeck",
+        },
+    }
+    return LatentStudy.model_validate(data)
+
+
+def run() -> list[Row]:
+    """Forward prediction of every load, force over the speed, and of one load that took no part."""
+    rows, laws, found, offsets = [], {}, {}, {}
+    for grams, normal in LOADS.items():
+        of = f"{normal} N"
+        content = latent(study(grams)).content
+        (told,) = content["runs"].values()
+        laws[grams] = SceneLaw(**content["law"]["in_scene"])
+        found[grams] = [content["mechanism"]["numbers"][name]["used"] for name in ("damping", "stiffness")]
+        offsets[grams] = content["mechanism"]["offset"]
+        rows.append(row(of, "NMSE of the prediction", told["prediction_nmse"], "%"))
+        rows.append(row(of, "damping", found[grams][0], "N s/m"))
+        rows.append(row(of, "stiffness", found[grams][1], "N/m"))
+        rows.append(row(of, "static friction", content["static_friction"]["mean"], "N"))
+        rows.append(row(of, "sd of it", content["static_friction"]["sd"], "N"))
+        for speed in SPEEDS:
+            rows.append(row(of, f"friction at {1e3 * speed:g} mm/s", float(_level(laws[grams], speed)), "N"))
+    share = (3.5 - 2.5) / (5.5 - 2.5)
+    between = SceneLaw(*(float((1 - share) * a + share * b) for a, b in zip(laws[250], laws[550], strict=True)))
+    damping, stiffness = ((1 - share) * a + share * b for a, b in zip(found[250], found[550], strict=True))
+    m = Mechanism(MASS, damping, stiffness)
+    (record,) = map(smoothed, read_records(study(350)))
+    start = np.array([record.y[0], float(np.gradient(record.y, record.h)[0])])
+    scene = scene_of("between", m, between, record.h / SUBSTEPS, start)
+    for name, offset in (("zeros of its own sensors", offsets[350]), ("zeros as they are", 0.0)):
+        nmse = forward(scene, record, load_on(record, m, True, offset), start).nmse
+        rows.append(row("3.5 N by the law of the others", f"NMSE of the prediction, {name}", nmse, "%"))
+    return rows
+
+
+def _level(law: SceneLaw, speed: float) -> float:
+    return law.coulomb + law.excess * np.exp(-((speed / law.speed) ** law.exponent)) + law.viscous * speed

@@ -1,0 +1,311 @@
+"""Studies of an unknown friction force: files, laws, corrections, and the whole chain through the shell."""
+
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from spookax.cli import app
+from spookax.models import jonswap, multisine
+from spookax.report.charts import band_chart, share_chart
+from spookax.report.svg import svg
+from spookax.scene import FileError
+from spookax.study.latent import laws
+from spookax.study.latent.base import base_motion
+from spookax.study.latent.correction import correction
+from spookax.study.latent.evidence import laplace, maximum
+from spookax.study.latent.model import Force, Mechanism
+from spookax.study.latent.record import Record, read_latent, read_records
+from spookax.study.read import StudyError, read_study
+
+ROOT = Path(__file__).parents[2]
+STUDY = """
+spookax: 1
+recordings:
+  - {file: run.csv, time: t, inputs: {force: u}, sensors: {displacement: y}}
+latent: {mass: 1.0, damping: 5.0, stiffness: 500.0}
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text: str = STUDY, time: np.ndarray | None = None, header: str = "t [s],u [N],y [m]") -> Path:
+        time = 0.01 * np.arange(60) if time is None else time
+        rows = "\n".join(f"{t:.6f},{np.sin(t):.6f},{np.cos(t):.6f}" for t in time)
+        (tmp_path / "run.csv").write_text(f"{header}\n{rows}\n", encoding="utf-8")
+        (tmp_path / "study.yaml").write_text(text, encoding="utf-8")
+        return tmp_path / "study.yaml"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("mass: 1.0", "mass: -1.0", 5, "latent.mass"),
+        ("mass: 1.0", "weight: 1.0", 5, "latent.weight"),
+        ("stiffness: 500.0", "stiffness: 500.0, components: 12", 5, "latent.components"),
+        ("stiffness: 500.0", "stiffness: 500.0, law: hooke", 5, "latent.law"),
+        ("displacement: y", "position: y", 4, "recordings[0].sensors.position"),
+        ("force: u", "voltage: u", 4, "recordings[0].inputs.voltage"),
+        ("inputs: {force: u}, ", "", 4, "must name one of force or base"),
+    ],
+)
+def test_mistakes_are_told_with_line_and_path(written, old, new, line, said):
+    path = written(STUDY.replace(old, new))
+    with pytest.raises(StudyError, match=re.escape(f"{path}:{line}: ")) as refused:
+        read_latent(path)
+    assert said in str(refused.value)
+
+
+def test_a_base_does_not_tell_the_mass(written):
+    text = STUDY.replace("force: u", "base: u").replace("500.0}", "500.0, correct: [mass]}")
+    with pytest.raises(StudyError, match="never the mass itself"):
+        read_latent(written(text))
+
+
+def test_the_other_kinds_of_studies_are_told_apart(written):
+    with pytest.raises(StudyError, match=r"unknown force.*spookax latent"):
+        read_study(written())
+    with pytest.raises(StudyError, match="latent"):
+        read_latent(ROOT / "demo/furuta_study.yaml")
+
+
+def test_check_reads_it_with_its_recordings(written):
+    told = CliRunner().invoke(app, ["check", str(written())])
+    assert told.exit_code == 0
+    assert "study of an unknown force, 1 recording with 60 samples" in told.output
+    told = CliRunner().invoke(app, ["check", str(written(header="t [s],u [m],y [m]"))])
+    assert told.exit_code == 2
+    assert "must be a force" in told.output
+
+
+def test_steps_must_be_equal(written):
+    time = 0.01 * np.arange(60)
+    [record] = read_records(read_latent(written(time=np.delete(time, [20, 21]))))
+    assert len(record.y) == 60
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(record.y)), [20, 21])
+    np.testing.assert_allclose(record.u[:, 0], np.sin(record.time), atol=2e-4)
+    time[30] += 0.003
+    with pytest.raises(FileError, match=r"not at equal steps: 0\.303 s"):
+        read_records(read_latent(written(time=time)))
+    with pytest.raises(FileError, match="has 20 samples, and at least 50"):
+        read_records(read_latent(written(time=0.01 * np.arange(20))))
+
+
+def test_a_mass_that_never_moves_is_refused(written):
+    path = written()
+    (path.parent / "run.csv").write_text("t [s],u [N],y [m]\n" + "".join(f"{0.01 * k},1,2\n" for k in range(60)))
+    with pytest.raises(FileError, match="the displacement is the same in every sample"):
+        read_records(read_latent(path))
+
+
+def test_the_schema_is_that_of_the_package():
+    command = [sys.executable, "-W", "error", "-m", "spookax.study.schema", "latent"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert json.loads((ROOT / "docs/schema/latent.schema.json").read_text(encoding="utf-8")) == json.loads(told)
+
+
+def test_a_multisine_has_its_spectrum(rng):
+    omega = 0.5 * np.arange(1, 81)
+    density = jonswap(omega)
+    assert omega[np.argmax(density)] == 12.5  # next to 2 pi / 0.5 s
+    time = np.arange(4096) * (2 * np.pi / 0.5) / 4096  # a whole period
+    load = multisine(time, omega, density, rng)
+    np.testing.assert_allclose(np.mean(load**2), np.sum(density) * 0.5, rtol=1e-6)
+    power = np.abs(np.fft.rfft(load)[1:81]) ** 2 / 4096**2 * 2 / 0.5
+    np.testing.assert_allclose(power[20:40], density[20:40], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_base_motion_is_that_of_a_smooth_base(rng):
+    h, turn = 0.004, 2 * np.pi
+    time = h * np.arange(300)
+    u = 1.8e-3 * np.sin(turn * time) + 0.5e-3
+    found = base_motion(u + 1e-6 * rng.normal(size=300), h)
+    inside = slice(25, -25)
+    assert np.max(np.abs(found[:, 0] - u)[inside]) < 3e-6
+    assert np.max(np.abs(found[:, 1] - 1.8e-3 * turn * np.cos(turn * time))[inside]) < 5e-3 * 1.8e-3 * turn
+
+
+def points(level, rng) -> laws.Points:
+    """Ten phases of sliding of 60 samples, noise of 0.01 N."""
+    speed = np.concatenate(
+        [0.4 * rng.uniform(0.5, 1.0) * np.sin(np.linspace(0.02, np.pi - 0.02, 60)) for _ in range(10)]
+    )
+    force = level(speed) + 0.01 * rng.normal(size=600)
+    return laws.Points(speed, force, np.full(600, 0.01), np.repeat(np.arange(10), 60))
+
+
+def test_the_law_that_made_the_points_is_found(rng):
+    static = laws.static_of([1.4, 1.41, 1.39], [0.01] * 3, [0.1, 0.2, 0.3])
+    made = {
+        "coulomb": lambda v: 1.2 + 0 * v,
+        "stribeck": lambda v: 1.0 + 0.4 * np.exp(-((v / 0.08) ** 2)) + 0.3 * v,
+        "dieterich-ruina": lambda v: 1.0 + 0.02 * np.log((v + 1e-5) / 0.01) + 0.06 * np.log(0.02 + 0.01 / (v + 1e-5)),
+    }
+    for kind, level in made.items():
+        found = points(level, rng)
+        best, *_ = laws.fit_laws(laws.KINDS, found, None if kind == "coulomb" else static)
+        assert best.kind == kind
+        grid = np.linspace(0.05, 0.3, 20)
+        np.testing.assert_allclose(best.level(grid), level(grid), atol=0.01)
+        in_scene = laws.for_scene(best, found, static)
+        level_there = in_scene.coulomb + in_scene.viscous * grid
+        level_there = level_there + in_scene.excess * np.exp(-((grid / in_scene.speed) ** in_scene.exponent))
+        np.testing.assert_allclose(level_there, best.level(grid), atol=in_scene.off + 1e-3)
+        assert kind != "dieterich-ruina" or abs(best.level(np.zeros(1))[0] - static.mean) < 0.1
+
+
+def test_static_friction_is_the_largest_force_before_a_slip():
+    time = 0.01 * np.arange(60)
+    x, probability = np.zeros((60, 3)), np.tile([1.0, 0.0, 0.0], (60, 1))
+    probability[10:30], probability[45:] = [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]  # the second stop does not end
+    x[10:30, 2] = np.linspace(-0.5, 1.5, 20)
+    x[30:45, 1:] = [0.2, 1.0]
+    found = laws.static_friction(time, x, np.full((60, 3), 0.1), probability)
+    assert found is not None
+    assert (found.values, found.times) == ([1.5], [0.29])
+    assert laws.static_friction(time, x, np.full((60, 3), 0.1), np.tile([1.0, 0.0, 0.0], (60, 1))) is None
+    assert laws.static_friction(time, x, np.full((60, 3), 1.0), probability) is None  # nothing tells the force
+
+
+def test_wrong_numbers_are_corrected(rng):
+    """(28) backwards: a force with what wrong mass, damping and stiffness leave in it, without errors."""
+    true, guess = Mechanism(1.0, 5.0, 500.0), Mechanism(1.3, 3.0, 620.0)
+    time = 0.002 * np.arange(3000)
+    omega = 0.5 * np.arange(1, 61)
+    z = multisine(time, omega, jonswap(omega, period=0.6), rng) * 1e-3
+    v, a = np.gradient(z, time), np.gradient(np.gradient(z, time), time)
+    at = np.arange(10, 2990)
+    friction = (1.0 + 0.3 * np.exp(-((v / (0.4 * np.sqrt(np.mean(v[at] ** 2)))) ** 2))) * np.sign(v)
+    u = true.mass * a + true.damping * v + true.stiffness * z + friction
+    latent = u - guess.mass * a - guess.damping * v - guess.stiffness * z
+    phase = np.cumsum(np.diff(np.sign(v[at]), prepend=0) != 0)
+    force = Force(np.column_stack([z, v, latent]), np.ones((3000, 3)), np.ones((3000, 3)), 0.0)
+    record = Record("run", time, 0.002, z, u[:, None], "displacement", "")
+    found = correction([record], [force], [at], [phase], guess, ["mass", "damping", "stiffness"], base=False)
+    for name in found.change:
+        np.testing.assert_allclose(getattr(guess, name) + found.change[name], getattr(true, name), rtol=1e-6)
+
+
+def test_a_base_with_wrong_zeros(rng):
+    """(37): stiffness and damping of a base, and what a zero of the mass's sensor adds."""
+    true, guess, zero = Mechanism(2.0, 4.0, 900.0), Mechanism(2.0, 2.5, 990.0), 3e-5
+    time = 0.002 * np.arange(3000)
+    omega = 0.5 * np.arange(1, 61)
+    z, b = (multisine(time, omega, jonswap(omega, period=0.6), rng) * 1e-4 for _ in range(2))
+    (v, rate), a = (np.gradient(q, time) for q in (z, b)), np.gradient(np.gradient(z, time), time)
+    friction = true.stiffness * (b - z) + true.damping * (rate - v) - true.mass * a
+    z = z + zero
+    level = friction - 1.5 * np.sign(v)  # what remains is forced to be none, so that the truth is known
+    latent = guess.stiffness * (b - z) + guess.damping * (rate - v) - guess.mass * a - level
+    at = np.arange(10, 2990)
+    phase = np.cumsum(np.diff(np.sign(v[at]), prepend=0) != 0)
+    force = Force(np.column_stack([z, v, latent]), np.ones((3000, 3)), np.ones((3000, 3)), 0.0)
+    record = Record("run", time, 0.002, z, np.column_stack([b, rate]), "displacement", "")
+    found = correction([record], [force], [at], [phase], guess, ["damping", "stiffness"], base=True)
+    np.testing.assert_allclose(guess.stiffness + found.change["stiffness"], true.stiffness, rtol=1e-6)
+    np.testing.assert_allclose(guess.damping + found.change["damping"], true.damping, rtol=1e-6)
+    np.testing.assert_allclose(found.offset, -zero * true.stiffness / guess.stiffness, rtol=1e-6)
+
+
+def test_a_maximum_and_its_curvature():
+    """Of a normal density, and no wider than its prior where nothing is told."""
+    H = np.array([[4.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]) + np.diag([0.0, 0.0, 1e-9])
+    centre = np.array([1.0, -2.0, 0.5])
+
+    def gradient(x):
+        away = np.asarray(x) - centre
+        return np.asarray(0.5 * away @ H @ away), H @ away
+
+    found = maximum(None, np.array([0.0, 0.0, 0.5]), gradient)
+    assert found.converged
+    np.testing.assert_allclose(found.at, centre, atol=1e-2)
+    covariance = laplace(gradient, found.at, np.full(3, 2.0))
+    np.testing.assert_allclose(covariance[:2, :2], np.linalg.inv(H[:2, :2]), rtol=1e-6)
+    np.testing.assert_allclose(covariance[2, 2], 4.0)
+
+
+def test_charts_as_svg():
+    time = np.linspace(0.0, 1.0, 50)
+    areas = share_chart("regimes", time, {"slides": time, "sticks": 1 - time})
+    for figure in (band_chart("force & more", "N", time, np.sin(time), 0.1 * time), areas):
+        root = ET.fromstring(svg(figure))
+        paths = [path.get("d") or "" for path in root.iter("{http://www.w3.org/2000/svg}path")]
+        assert paths
+        assert not any("nan" in path for path in paths)
+
+
+TRUTH = {"mass": 0.8, "damping": 2.0, "stiffness": 400.0, "kinetic": 1.3, "static": 1.6}
+
+
+def simulated(length: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Time, load and displacement of a mass that sticks and slides; kinetic friction from 2 mm/s on."""
+    h, parts, m, c, k, kinetic, static = 0.0025, 50, *TRUTH.values()
+    omega = 0.1 * np.arange(1, 601)
+    density = jonswap(omega, period=0.45)
+    density *= 2.5**2 / (np.sum(density) * 0.1)
+    fine = (np.arange(length * parts) + 0.5) * h / parts
+    load = multisine(fine, omega, density, np.random.default_rng(seed))
+    z = v = 0.0
+    places = []
+    for i, push in enumerate(load):
+        if i % parts == 0:
+            places.append(z)
+        z += h / parts / 2 * v
+        free = v + h / parts / m * (push - c * v - k * z)
+        bound = kinetic + (static - kinetic) * np.exp(-((v / 0.002) ** 2))
+        v = free - h / parts / m * np.clip(free * m / (h / parts), -bound, bound)
+        z += h / parts / 2 * v
+    time = h * np.arange(length)
+    return time, multisine(time, omega, density, np.random.default_rng(seed)), np.array(places)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_whole_chain_through_the_shell(tmp_path):
+    """From two files to the force, a law, a scene; stiffness and damping given 10 % and 40 % wrong are corrected."""
+    for name, length, seed in (("seen", 1200, 6), ("kept", 600, 5)):
+        time, load, z = simulated(length, seed)
+        y = z + 4e-6 * np.random.default_rng(seed).normal(size=length)
+        rows = "\n".join(f"{a:.5f},{b:.7f},{c * 1e3:.7f}" for a, b, c in zip(time, load, y, strict=True))
+        (tmp_path / f"{name}.csv").write_text(f"t [s],F [N],x [mm]\n{rows}\n", encoding="utf-8")
+    (tmp_path / "study.yaml").write_text(
+        """
+spookax: 1
+defaults: {time: t, inputs: {force: F}, sensors: {displacement: x}}
+recordings: [{file: seen.csv}]
+validate: [{file: kept.csv}]
+latent: {mass: 0.8, damping: 2.8, stiffness: 440.0, correct: [damping, stiffness]}
+""",
+        encoding="utf-8",
+    )
+    out = tmp_path / "out"
+    told = CliRunner().invoke(app, ["latent", str(tmp_path / "study.yaml"), "--out", str(out), "--quiet"])
+    assert told.exit_code == 0, told.output
+    content = json.loads((out / "latent.json").read_text(encoding="utf-8"))
+    numbers = content["mechanism"]["numbers"]
+    assert numbers["stiffness"]["used"] == pytest.approx(400.0, abs=4 * numbers["stiffness"]["sd"] + 2.0)
+    assert numbers["damping"]["used"] == pytest.approx(2.0, abs=4 * numbers["damping"]["sd"] + 0.1)
+    assert content["static_friction"]["mean"] == pytest.approx(1.6, abs=2 * content["static_friction"]["sd"])
+    assert content["runs"]["seen"]["prediction_nmse"] < 1.0
+    assert content["runs"]["kept"]["prediction_nmse"] < 1.0
+    force = np.genfromtxt(out / "seen_force.csv", delimiter=",", names=True)
+    fast = np.abs(force["velocity_ms"]) > 0.1
+    against = force["force_N"] * np.sign(force["velocity_ms"])
+    assert np.mean(np.abs(against[fast] - 1.3) < 1.645 * force["force_sd_N"][fast] + 0.02) > 0.8
+    for name in ("latent.html", "law.svg", "seen_force.svg", "seen_regimes.svg", "kept_prediction.svg", "scene.yaml"):
+        assert (out / name).stat().st_size > 1000 or name == "scene.yaml"
+    driven = ["--input", str(out / "seen_load.csv"), "--motor", "load=load"]
+    done = CliRunner().invoke(app, ["simulate", str(out), *driven, "--out", str(tmp_path / "again.csv")])
+    assert done.exit_code == 0, done.output
+    again = np.genfromtxt(tmp_path / "again.csv", delimiter=",", skip_header=1)
+    with np.load(out / "states.npz") as states:
+        np.testing.assert_allclose(again[::4, 2], states["seen/predicted"], atol=1e-9)
