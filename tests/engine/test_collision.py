@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import trimesh
 from engine.mechanisms import compiled
 
-from spookax.collision import broad
+from spookax.collision import Mesh, broad
 from spookax.collision.touch import Posed, touches
 from spookax.math import rotation
 from spookax.scene.contacts import POINTS
@@ -19,6 +20,7 @@ SIZE = {
     "capsule": (0.1, 0.3, 0.0),
     "cylinder": (0.25, 0.15, 0.0),
     "box": (0.3, 0.2, 0.1),
+    "mesh": (0.3, 0.2, 0.1),  # a brick
     "plane": (0.0, 0.0, 0.0),
 }
 
@@ -26,7 +28,7 @@ SIZE = {
 def nearest(shape, q):
     """The points of a shape at the origin that are nearest to q (draws, 3)."""
     a, b, c = SIZE[shape]
-    if shape == "box":
+    if shape in ("box", "mesh"):
         return np.clip(q, (-a, -b, -c), (a, b, c))
     if shape == "sphere":
         return q * np.minimum(1, a / np.linalg.norm(q, axis=1, keepdims=True))
@@ -60,9 +62,19 @@ def draws(kind, seed=0):
     return r, turn
 
 
+def posed(kind, r, R):
+    """Both surfaces; the brick is the mesh of either, which those that are none do not look at."""
+    mesh = None
+    if "mesh" in kind:
+        brick = trimesh.creation.box(2 * np.array(SIZE["mesh"]))
+        one = Mesh(jnp.asarray(brick.vertices), jnp.ones(8, dtype=bool), jnp.asarray(brick.triangles))
+        mesh = jax.tree.map(lambda a: jnp.stack([a, a]), one)
+    return Posed(r, R, jnp.array([SIZE[shape] for shape in kind]), mesh)
+
+
 def found(kind, r, turn):
     R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
-    return touches(kind, Posed(r, R, jnp.array([SIZE[shape] for shape in kind])), [0], [1])
+    return touches(kind, posed(kind, r, R), [0], [1])
 
 
 @pytest.mark.parametrize("kind", ROUND, ids="-".join)
@@ -90,7 +102,7 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
     def moving(r, turn, v, w):
         def at(t):
             R = jax.vmap(lambda a, b: rotation.matrix(rotation.multiply(rotation.exp(t * b), rotation.exp(a))))(turn, w)
-            touch = touches(kind, Posed(r + t * v, R, jnp.array([SIZE[shape] for shape in kind])), [0], [1])
+            touch = touches(kind, posed(kind, r + t * v, R), [0], [1])
             return touch.gap, touch
 
         _, rate, touch = jax.jvp(at, (0.0,), (1.0,), has_aux=True)
@@ -114,9 +126,9 @@ def test_no_pair_is_farther_apart_than_the_broad_phase_says(kind):
 
     def both(r, turn):
         R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
-        posed = Posed(r, R, jnp.array([SIZE[shape] for shape in kind]))
-        touch = touches(kind, posed, [0], [1])
-        return between(kind, posed, np.array([0]), np.array([1]))[0], jnp.min(jnp.where(touch.live, touch.gap, jnp.inf))
+        here = posed(kind, r, R)
+        touch = touches(kind, here, [0], [1])
+        return between(kind, here, np.array([0]), np.array([1]))[0], jnp.min(jnp.where(touch.live, touch.gap, jnp.inf))
 
     bound, gap = map(np.asarray, compiled(jax.vmap(both))(r, turn))
     assert np.all(bound <= gap + 1e-12)
