@@ -101,11 +101,12 @@ def _estimate(solver: Solver) -> Estimate:
     found = suspects(setup, fit, told, solver.misread)
     solver.look_closer(told)
     if solver.stands():
-        states |= bands(setup, fit, solver.stage)
+        found_bands = bands(setup, fit, solver.stage)
+        states |= found_bands
         for name, run in runs.items():
             for sensor, signal in run["signals"].items():
-                arrays = (states[f"{name}/{kind}"] for kind in ("time", f"measured/{sensor}", f"open_loop_sd/{sensor}"))
-                signal["foretold"] = foretold(*arrays)
+                if (band := found_bands.get(f"{name}/open_loop_sd/{sensor}")) is not None:
+                    signal["foretold"] = foretold(states[f"{name}/time"], states[f"{name}/measured/{sensor}"], band)
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, on_device(setup.problem.z0))[0])
