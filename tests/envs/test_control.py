@@ -195,6 +195,12 @@ def test_near_an_equilibrium_a_long_plan_costs_what_the_regulator_says(rig, upri
     np.testing.assert_allclose(found.K[0], -upright.K, rtol=2e-3)
 
 
+def test_a_mechanism_that_is_there_stays_there(rig):
+    found = control.ilqr(*rig, {}, {}, periods=150, limits={"drive": LIMIT}, steps=STEPS, guess=np.zeros((150, 1)))
+    assert found.status == "converged"
+    np.testing.assert_allclose(found.u, 0.0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -161,7 +161,7 @@ def ilqr(
         gain, promise = costs[-2] - costs[-1], float(promised)
         if report:
             report(iteration, costs[-1], float(fraction))
-        if (accepted and gain < tolerance * costs[-1]) or promise < tolerance**2 * costs[-1]:
+        if (accepted and gain < tolerance * costs[-1]) or promise <= tolerance**2 * costs[-1]:
             status = "converged"
             break
         damping = damping / _FACTOR if accepted else max(damping * _FACTOR, _LEAST)

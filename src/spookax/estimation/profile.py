@@ -52,8 +52,8 @@ class Ends(NamedTuple):
     kind: Kind  # of both: that of the end which is not the linearisation's, if there is one
 
 
-class _Spent(Exception):  # no error
-    """No linearisation is left for this end."""
+class _Spent(Exception):
+    """A signal, no error: no linearisation is left for this end."""
 
 
 class Held(NamedTuple):
