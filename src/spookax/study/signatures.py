@@ -187,9 +187,7 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
         gain = -np.inf if absurd else b**2 / (2 * (a + weight)) - np.log(1 + a / weight) / 2
         shift = np.zeros(shared)
         shift[inside] = -solved[: len(inside)] * b / (a + weight)  # no further than faults usually go
-        named = key.form == "direction" and f"joints.{key.where}.friction.coulomb" in setup.model.shared.paths
-        # dry friction that is softer at low speed is shared out between it and the level: their sum is what was found
-        found.append(Explained(key, gain, b**2 / a / square, b / a, None if named else shift))
+        found.append(Explained(key, gain, b**2 / a / square, b / a, shift))
         if key.kind == "scale":
             for kind, size in [("sign", -2.0), *(("unit", factor - 1) for factor in _FACTORS)]:
                 gain = b * size - a * size**2 / 2
