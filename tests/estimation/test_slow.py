@@ -21,7 +21,7 @@ from spookax.estimation import (
     most_likely,
 )
 from spookax.models.neural_friction import AbstractStepper, FrictionMass, NeuralFriction, RungeKutta, Sticking
-from spookax.protocol import Noise, Samples
+from spookax.protocol import Noise, Samples, StepDuration
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -33,7 +33,7 @@ SENSOR = 0.01
 DRIFT = Drift(jnp.asarray(np.sqrt(1e-5)), 1e-4)
 
 
-class TimedLinear(LinearModel):
+class TimedLinear(LinearModel, StepDuration):
     """The linear model, which says how long its step is."""
 
     def duration(self, p):

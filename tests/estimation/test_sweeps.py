@@ -480,26 +480,17 @@ class Slide(AbstractModel):
         v = (p[0] * x.v + H * u + AMOUNT * noise.process * w) / (p[0] + H * p[1])
         return Masses(x.q + H * v, v), hint
 
-    def replay(self, x, p, u, w, noise, hint):
-        return self.step(x, p, u, w, noise, hint)[0]
-
     def observe(self, x, x1, p, s):
         return x.q + s * H * x1.v
 
     def difference(self, y, predicted):
         return y - predicted
 
-    def start(self, x, p):
-        return x
-
     def retract(self, x, d):
         return Masses(x.q + d[:1], x.v + d[1:])
 
     def local(self, x1, x0):
         return jnp.concatenate([x1.q - x0.q, x1.v - x0.v])
-
-    def tracking_gain(self, x, p, noise):
-        raise NotImplementedError
 
 
 SLIDE = Slide()

@@ -11,6 +11,7 @@ from .._typing import AnyArray, Array, Float
 from ..math import small
 from ..math.sqrt_gaussian import condition, lower
 from ..protocol import AbstractModel, Noise, Samples
+from ..protocol.asked import duration, replayed
 from .linearise import backwards
 from .recursive import Filter, Innovation, innovation_of, placed, reading_of, standard_deviations
 from .rules import Belief, Context, Extended, Reading
@@ -90,7 +91,7 @@ class DualFilter(eqx.Module):
             at_z, (d, w) = at._replace(p=self.model.prepare(z)), at.split(a)
             x = x1 = self.model.retract(states.x, d)
             if self.model.reads_pair:
-                x1 = self.model.replay(x, at_z.p, u, w, self.noise, hint)
+                x1 = replayed(self.model, x, at_z.p, u, w, self.noise, hint)
             return at_z.residual(x, x1, reading)
 
         e, (by_a, by_z) = backwards(residual, states.mean, z)
@@ -117,7 +118,7 @@ class DualFilter(eqx.Module):
 
         def stepped(z: Array) -> Array:
             x = self.model.retract(states.x, d)
-            x1 = self.model.replay(x, self.model.prepare(z), u, w, self.noise, after.hint)
+            x1 = replayed(self.model, x, self.model.prepare(z), u, w, self.noise, after.hint)
             return self.model.local(x1, after.x)
 
         _, (C,) = backwards(stepped, belief.z)
@@ -127,7 +128,7 @@ class DualFilter(eqx.Module):
             Y = jnp.concatenate([Y, jnp.zeros_like(belief.Y[n:])])
         if self.drift is None:
             return DualBelief(after, Y, belief.z, belief.factor)
-        h = self.model.duration(at.p)
+        h = duration(self.model, at.p)
         keep = jnp.exp(-self.drift.decay * h)
         noise = jnp.broadcast_to(self.drift.density * jnp.sqrt(h), belief.z.shape)
         factor = lower(keep * belief.factor, jnp.diag(noise))

@@ -11,6 +11,7 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float
 from ..math.sqrt_gaussian import condition
 from ..protocol import AbstractModel, Noise, Samples
+from ..protocol.asked import first_hint
 from .recursive import Innovation, Recursion, innovation_of, placed, reading_of, standard_deviations
 from .rules import Belief, Context, Reading
 
@@ -58,7 +59,7 @@ class EnsembleFilter(eqx.Module):
         key, first, second = jax.random.split(key, 3)
         d = jax.random.normal(first, (self.size, factor.shape[1]), dtype=factor.dtype) @ factor.T
         w = jax.random.normal(second, (self.size, m), dtype=factor.dtype)
-        hint = jnp.broadcast_to(self.model.first_hint(), (self.size, *self.model.first_hint().shape))
+        hint = jnp.broadcast_to(first_hint(self.model), (self.size, *first_hint(self.model).shape))
         return Members(jax.tree.map(jnp.asarray, x0), d, w, hint, key)
 
     def update(

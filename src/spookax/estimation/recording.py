@@ -15,7 +15,8 @@ from .._compiled import compiled, seldom_called
 from .._threads import beside
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math import small
-from ..protocol import AbstractModel, Noise, Samples
+from ..protocol import AbstractModel, HeldNoise, Noise, Samples
+from ..protocol.asked import admissible, carried, first_sd, stepped, tracking_gain
 from . import blocks
 from .blocks import joined, joined_path, split, split_path
 from .levels import relevelled
@@ -27,17 +28,17 @@ from .sweeps import Carry, Filtered, filter_on, gains_on, reduced, smooth_on
 def first_state(model: AbstractModel, z: Array, x0: Any, sd: Array) -> tuple[Any, Array, Array]:
     """The admissible state next to x0; P_0, the covariance of its free directions; Y_0, how it follows the parameters.
 
-    `sd`: of positions; of all components: `model.first_sd`.
+    `sd`: of positions; of all components: `protocol.asked.first_sd`.
     """
     n = model.tangent_size
 
     def placed(d: Array) -> tuple[Array, Any]:
-        x = model.start(model.retract(x0, d[:n]), model.prepare(z + d[n:]))
+        x = admissible(model, model.retract(x0, d[:n]), model.prepare(z + d[n:]))
         return model.local(x, x0), x
 
     jac, x = jax.jacfwd(placed, has_aux=True)(jnp.zeros(n + z.shape[0], dtype=z.dtype))
     T, Y0 = jac[:, :n], jac[:, n:]
-    root = T * model.first_sd(model.prepare(z), sd)
+    root = T * first_sd(model, x, model.prepare(z), sd)
     return x, root @ root.T, Y0
 
 
@@ -67,7 +68,7 @@ def _follow(
         x, level = carry
         target, w, u, gain = step
         w = w + gain @ model.local(target, x)
-        x1, level, result = model.told(x, p, u, w, noise, level)
+        x1, level, result = stepped(model, x, p, u, w, noise, level)
         return (x1, level), (x1, w, level, result)
 
     end, (states, w, hint, result) = jax.lax.scan(body, (x, level), (target, w, u, gains))
@@ -92,7 +93,7 @@ def _followed(
 @seldom_called
 def _stiff_gains(model: AbstractModel, z: Array, noise: Noise, x: Any) -> Float[Array, "steps m n"]:
     p = model.prepare(z)
-    return chunked(lambda x: model.tracking_gain(x, p, noise), x, jax.tree.leaves(x)[0].shape[0])
+    return chunked(lambda x: tracking_gain(model, x, p, noise), x, jax.tree.leaves(x)[0].shape[0])
 
 
 def stiff_gains(model: AbstractModel, z: AnyArray, noise: Noise, x: Any) -> list[Float[AnyArray, "steps m n"]]:
@@ -226,9 +227,11 @@ def gains_of(lin: Sequence[Linearised]) -> list[Float[Array, "steps m n"]]:
 @compiled
 def _noise_cost(model: AbstractModel, z: Array, x: Any, w: Array, z_now: Array) -> Scalar:
     p, p_now = model.prepare(z), model.prepare(z_now)
+    held = model.offers(HeldNoise)
+    assert held is not None
 
     def same(args: tuple[Any, Array]) -> Array:
-        return model.same_noise(args[0], p, args[1], p_now)
+        return held.same_noise(args[0], p, args[1], p_now)
 
     return jnp.sum(chunked(same, (x, w), w.shape[0]) ** 2) / 2
 
@@ -272,9 +275,9 @@ def preparations(
     lin = Linearised(*(_empty(steps, *shape) for shape in shapes))
     shapes = ((n,), (n, p), (n, n), (n, c), (c,), (c, p), (c,), (c, p), ())
     f = Filtered(*(_empty(steps, *shape) for shape in shapes))
-    shapes, half = ((n, n), (n, m), (n, p)), model.carried
+    shapes, half = ((n, n), (n, m), (n, p)), carried(model)
     A, B, C = (_empty(steps, rows - half, columns) for rows, columns in shapes)
-    push = _empty(steps, n - half, n - half) if model.can_steady else None
+    push = _empty(steps, n - half, n - half) if model.offers(HeldNoise) is not None else None
     x, x0 = before(path.x), jax.tree.map(lambda a: a[0], path.x)
     calls = [
         partial(_step_rows.prepare, model, z, noise, path, samples),

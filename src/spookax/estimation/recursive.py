@@ -25,6 +25,7 @@ from .._typing import AnyArray, Array, Float, Scalar
 from ..math.smoother import Learned, Path, smoothed
 from ..math.sqrt_gaussian import UNROLLED, Affine, condition, lower
 from ..protocol import AbstractModel, Noise, Samples
+from ..protocol.asked import first_hint
 from .rules import AbstractRule, Belief, Context, Extended, Move, Reading
 
 
@@ -122,7 +123,7 @@ class Filter(eqx.Module):
         if self.model.reads_pair:
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
         x0 = jax.tree.map(jnp.asarray, x0)
-        return Belief(x0, jnp.zeros(factor.shape[0], dtype=factor.dtype), factor, self.model.first_hint())
+        return Belief(x0, jnp.zeros(factor.shape[0], dtype=factor.dtype), factor, first_hint(self.model))
 
     def update(
         self,

@@ -16,6 +16,7 @@ from .._typing import Array, Float, Scalar
 from ..math import bordered, small
 from ..math.bordered import Rows
 from ..protocol import AbstractResidualModel, Noise, Samples
+from ..protocol.asked import admissible, tracking_gain
 from .linearise import Path, after, before, chunked, residuals, untold, whitened
 
 _ON_JOINTS = 1e-9  # sd of x_0 off its joints, relative to that of its free directions
@@ -95,12 +96,12 @@ def linear_rows(
     def initial(d: Array) -> tuple[Array, Array]:
         p = model.prepare(z + d[2 * half :])
         x = model.joined(_moved(model, _at(poses, 0), d[:half]), _moved(model, _at(poses, 1), d[half : 2 * half]), p)
-        off = model.local(x, model.start(x, p)) / (_ON_JOINTS * scale)
+        off = model.local(x, admissible(model, x, p)) / (_ON_JOINTS * scale)
         return jnp.concatenate([model.local(x, first) / scale, off]), off
 
     J, off = jax.jacfwd(initial, has_aux=True)(jnp.zeros(2 * half + p, dtype=z.dtype))
     blocks = (steps + 1, 0)
-    metric = jnp.linalg.norm(model.tracking_gain(first, p0, noise)[:, :half], axis=0)
+    metric = jnp.linalg.norm(tracking_gain(model, first, p0, noise)[:, :half], axis=0)
     rows = bordered.Problem(
         triples=triples,
         pairs=Rows(jnp.zeros((*blocks, 2, half)), jnp.zeros((*blocks, p)), jnp.zeros(blocks)),
@@ -156,7 +157,7 @@ def displaced(
         x1, t = model.restore(x, target, p, u, noise, impulse)
         return x1, (x1, t)
 
-    x0 = model.start(model.joined(_at(plan, 0), _at(plan, 1), p), p)
+    x0 = admissible(model, model.joined(_at(plan, 0), _at(plan, 1), p), p)
     _, (x, t) = jax.lax.scan(body, x0, (_part(plan, 2, None), samples.u, foreseen))
     path = Path(_with_first(x0, x), t.w, t.hint, untold(t.w.shape[0]))
     return Point(path, t.impulse, residuals(model, z + dz, noise, path, samples))

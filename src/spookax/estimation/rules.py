@@ -21,6 +21,7 @@ from .._typing import Array, Float
 from ..math import small
 from ..math.sqrt_gaussian import condition, gain_of, lower
 from ..protocol import AbstractModel, Noise
+from ..protocol.asked import replayed
 from .linearise import backwards, whitened
 
 
@@ -130,7 +131,7 @@ def line_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Line:
     x1, hint = at.moved(belief.x, a, belief.hint)
 
     def stepped(d: Array, w: Array) -> Array:
-        return model.local(model.replay(model.retract(belief.x, d), at.p, at.u, w, at.noise, hint), x1)
+        return model.local(replayed(model, model.retract(belief.x, d), at.p, at.u, w, at.noise, hint), x1)
 
     _, (A, B) = backwards(stepped, d, w)
     return Line(x1, hint, A, B)

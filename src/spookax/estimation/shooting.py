@@ -23,6 +23,7 @@ import numpy as np
 from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Int, Scalar
 from ..protocol import AbstractModel, Noise, Samples
+from ..protocol.asked import admissible, first_hint, first_sd
 
 TRIALS = 50
 """Of Levenberg and Marquardt's method in one fit at most."""
@@ -66,7 +67,7 @@ class Shot(NamedTuple):
     covariance: Float[np.ndarray, "p p"]  # of z: the errors' variance times the inverse of J' J, starts eliminated
     cost: float  # sum of squares of the errors, in their standard deviations; not finite if nothing was found
     settled: bool  # whether the last fit ended before `TRIALS`
-    gap: float  # largest gap that is left between segments, in units of `AbstractModel.first_sd`; 0 for one segment
+    gap: float  # largest gap that is left between segments, in units of `protocol.asked.first_sd`; 0 for one segment
 
 
 def segmented(samples: Sequence[Samples], x: Sequence[Any], length: int | None) -> tuple[Samples, Any, np.ndarray]:
@@ -185,8 +186,9 @@ def _errors(unknown: _Unknowns, args: tuple[Shots, Scalar]) -> Float[Array, " er
 
 
 def _between(end: Array, start: Array, given: Shots) -> Float[Array, "pairs n"]:
-    """Gaps between a segment's end and the next one's start, zero between two recordings. [`AbstractModel.first_sd`]"""
-    size = given.model.first_sd(given.model.prepare(jnp.concatenate([given.prior, 0 * given.own_weight])), jnp.ones(()))
+    """Gaps between a segment's end and the next one's start, zero between two recordings. [`asked.first_sd`]"""
+    p = given.model.prepare(jnp.concatenate([given.prior, 0 * given.own_weight]))
+    size = first_sd(given.model, jax.tree.map(lambda a: jnp.asarray(a[0]), given.x0), p, jnp.ones(()))
     along = given.recording[1:] == given.recording[:-1]
     free = jnp.asarray(given.free)[1:]
     gap = jnp.einsum("snf,sn->sf", free, (end[:-1] - start[1:]) / size)
@@ -230,7 +232,7 @@ def _segment(
 ) -> Float[Array, " m"]:
     f = free.shape[1]
     p = model.prepare(q[: q.shape[0] - f])
-    x = model.start(model.retract(x0, free @ q[q.shape[0] - f :]), p)
+    x = admissible(model, model.retract(x0, free @ q[q.shape[0] - f :]), p)
 
     def advance(carry: tuple[Any, Array], at: Samples) -> tuple[tuple[Any, Array], Array]:
         x, hint = carry
@@ -238,7 +240,7 @@ def _segment(
         read = jax.vmap(lambda s, y: model.difference(y, model.observe(x, x1, p, s)))(at.s, at.y)
         return (x1, hint1), read * at.seen / noise.sensor
 
-    (x1, _), errors = jax.lax.scan(advance, (x, model.first_hint()), samples)
+    (x1, _), errors = jax.lax.scan(advance, (x, first_hint(model)), samples)
     found = [jnp.ravel(errors), model.local(x1, ahead), model.local(x, x0)]
     found = jnp.concatenate(found)
     return jnp.where(jnp.isfinite(found), found, _DIVERGED)
@@ -250,7 +252,7 @@ def _projections(model: AbstractModel, z: Array, x: Any) -> Float[Array, "segmen
 
     def one(x: Any) -> Array:
         zero = jnp.zeros(model.tangent_size)
-        return jax.jacfwd(lambda d: model.local(model.start(model.retract(x, d), p), x))(zero)
+        return jax.jacfwd(lambda d: model.local(admissible(model, model.retract(x, d), p), x))(zero)
 
     return jax.vmap(one)(x)
 

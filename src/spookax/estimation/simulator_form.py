@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .._results import ESTIMATE_RESULTS
+from ..protocol import HeldNoise
 from . import levels, outliers, recording
 from .all_recordings import AllRecordings, Linear, promised
 from .bounded_step import box_step
@@ -88,7 +89,7 @@ class Estimator(AllRecordings):
 
     def _steady(self, stage: Stage) -> bool:
         """Whether the noise's effect is held while parameters change."""
-        return self.settings.marginal and self.settings.determinant and stage.model.can_steady
+        return self.settings.marginal and self.settings.determinant and stage.model.offers(HeldNoise) is not None
 
     def ends_steady(self, stage: Stage) -> bool:
         """Whether it is held to the end, too: where the noise levels tell nothing of the parameters."""

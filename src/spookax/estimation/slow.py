@@ -5,8 +5,19 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
+from .._results import STEP_RESULTS
 from .._typing import AnyArray, Array, Float, Scalar
-from ..protocol import AbstractModel, Noise
+from ..protocol import (
+    AbstractModel,
+    CarriedPoses,
+    ConstrainedStart,
+    FirstSpread,
+    Noise,
+    PlanTracking,
+    SearchedStep,
+)
+from ..protocol.asked import admissible, duration, first_hint, first_sd, replayed, stepped, tracking_gain
+from ..protocol.core import Capability
 
 
 class Joint(NamedTuple):
@@ -27,12 +38,13 @@ class Drift(eqx.Module):
     decay: Float[AnyArray, ""] | float = 0.0  # [1/s]
 
 
-class WithParameters(AbstractModel):
+class WithParameters(AbstractModel, SearchedStep, CarriedPoses, ConstrainedStart, FirstSpread, PlanTracking):
     """A model whose parameters are part of its state: constant, or drifting.
 
     The state is a `Joint(x, z)`, its tangent that of x followed by the p parameters; it has no parameters itself (an
     empty z). Every recursive estimator and smoother takes it; with constant parameters an extended filter is the
-    recursive form of the joint batch problem (Friedland 1969).
+    recursive form of the joint batch problem (Friedland 1969). It can do what its model can, but for two:
+    hold the effect of noise (it has no parameters that change) and say how long its step is (it depends on the state).
     """
 
     model: AbstractModel
@@ -52,11 +64,16 @@ class WithParameters(AbstractModel):
     def reads_pair(self) -> bool:
         return self.model.reads_pair
 
+    def offers(self, capability: type[Capability]) -> Capability | None:
+        if capability is FirstSpread:  # its components never are half positions and half velocities
+            return super().offers(capability)
+        return super().offers(capability) if self.model.offers(capability) is not None else None
+
     def prepare(self, z: Float[Array, " 0"]) -> None:
         return None
 
     def first_hint(self) -> Float[Array, " h"]:
-        return self.model.first_hint()
+        return first_hint(self.model)
 
     def after(self, z: Float[Array, " p"], p: Any, w: Float[Array, " p"]) -> Float[Array, " p"]:
         """The parameters after a step."""
@@ -69,7 +86,7 @@ class WithParameters(AbstractModel):
         """What a step multiplies the parameters by, and the variances that it adds to them."""
         if self.drift is None:
             return jnp.ones((), dtype=dtype), jnp.zeros((), dtype=dtype)
-        h = self.model.duration(p)
+        h = duration(self.model, p)
         return jnp.exp(-jnp.asarray(self.drift.decay, dtype) * h), jnp.asarray(self.drift.density, dtype) ** 2 * h
 
     def step(self, x: Joint, p: None, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[Joint, Array]:
@@ -77,9 +94,38 @@ class WithParameters(AbstractModel):
         x1, hint = self.model.step(x.x, p, u, w[:m], noise, hint)
         return Joint(x1, self.after(x.z, p, w[m:])), hint
 
+    def stepped(
+        self, x: Joint, p: None, u: Array, w: Array, noise: Noise, hint: Array
+    ) -> tuple[Joint, Array, STEP_RESULTS]:
+        p, m = self.model.prepare(x.z), self.model.noise_size
+        x1, hint, result = stepped(self.model, x.x, p, u, w[:m], noise, hint)
+        return Joint(x1, self.after(x.z, p, w[m:])), hint, result
+
     def replay(self, x: Joint, p: None, u: Array, w: Array, noise: Noise, hint: Array) -> Joint:
         p, m = self.model.prepare(x.z), self.model.noise_size
-        return Joint(self.model.replay(x.x, p, u, w[:m], noise, hint), self.after(x.z, p, w[m:]))
+        return Joint(replayed(self.model, x.x, p, u, w[:m], noise, hint), self.after(x.z, p, w[m:]))
+
+    @property
+    def carried(self) -> int:
+        return self._poses.carried
+
+    def carry(self, x: Joint, x1: Joint, p: None) -> Joint:
+        return Joint(self._poses.carry(x.x, x1.x, self.model.prepare(x.z)), x1.z)
+
+    def retract_rates(self, x: Joint, d: Float[Array, " half"]) -> Joint:
+        rates = self.model.tangent_size - self.carried
+        return Joint(self._poses.retract_rates(x.x, d[:rates]), x.z + d[rates:])
+
+    @property
+    def _poses(self) -> CarriedPoses:
+        poses = self.model.offers(CarriedPoses)
+        assert poses is not None
+        return poses
+
+    def first_sd(self, x: Joint, p: None, sd: Scalar) -> Float[Array, " n"]:
+        """That of parameters, which have no unit here, is `sd` as it stands."""
+        of_state = first_sd(self.model, x.x, self.model.prepare(x.z), sd)
+        return jnp.concatenate([of_state, jnp.broadcast_to(sd, (self.size,))])
 
     def observe(self, x: Joint, x1: Joint, p: None, s: Scalar) -> Float[Array, " channels"]:
         return self.model.observe(x.x, x1.x, self.model.prepare(x.z), s)
@@ -88,10 +134,11 @@ class WithParameters(AbstractModel):
         return self.model.difference(y, predicted)
 
     def start(self, x: Joint, p: None) -> Joint:
-        return Joint(self.model.start(x.x, self.model.prepare(x.z)), x.z)
+        return Joint(admissible(self.model, x.x, self.model.prepare(x.z)), x.z)
 
-    def duration(self, p: None) -> Scalar:
-        raise NotImplementedError("the step of a model with parameters as states depends on its state")
+    def tracking_gain(self, x: Joint, p: None, noise: Noise) -> Float[Array, "m n"]:
+        gain = tracking_gain(self.model, x.x, self.model.prepare(x.z), noise)
+        return jnp.pad(gain, ((0, self.noise_size - self.model.noise_size), (0, self.size)))
 
     def retract(self, x: Joint, d: Float[Array, " n"]) -> Joint:
         n = self.model.tangent_size

@@ -27,6 +27,7 @@ from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math import small
 from ..protocol import Noise, Samples
+from ..protocol.asked import first_hint
 from .recursive import Innovation, innovation_of, placed, reading_of
 from .rules import Reading
 from .slow import Joint, WithParameters
@@ -85,7 +86,7 @@ class SlowFilter(eqx.Module):
         P_aa, P_za, P_zz = factor[:n] @ factor[:n].T, factor[n:] @ factor[:n].T, factor[n:] @ factor[n:].T
         x = jax.tree.map(jnp.asarray, x0.x)
         mean, P_aa, P_za = self.with_noise(jnp.zeros(n, dtype=sd.dtype), P_aa, P_za)
-        return SlowBelief(x, jnp.asarray(x0.z), mean, P_aa, P_za, _mirrored(P_zz), self.model.first_hint())
+        return SlowBelief(x, jnp.asarray(x0.z), mean, P_aa, P_za, _mirrored(P_zz), first_hint(self.model))
 
     def update(
         self,

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from .._typing import Array, Float
 from ..math import small
 from ..protocol import AbstractModel, Noise
+from ..protocol.asked import replayed
 from .linearise import backwards
 from .rules import Context, Reading
 
@@ -77,7 +78,7 @@ def rows_of(
         d, w = at.split(a)
         x = x1 = model.retract(belief.x, d)
         if model.reads_pair:
-            x1 = model.replay(x, at.p, u, w, noise, hint)
+            x1 = replayed(model, x, at.p, u, w, noise, hint)
         return at.residual(x, x1, reading)
 
     if not _depends(lambda dz: read(a, dz), dz):
@@ -94,7 +95,7 @@ def by_derivative(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noi
     x1, hint = at.moved(belief.x, belief.mean, belief.hint)
 
     def stepped(d: Array, w: Array, z: Array) -> Array:
-        return model.local(model.replay(model.retract(belief.x, d), model.prepare(z), u, w, noise, hint), x1)
+        return model.local(replayed(model, model.retract(belief.x, d), model.prepare(z), u, w, noise, hint), x1)
 
     _, (A, B, C) = backwards(stepped, d, w, belief.z)
     if model.reads_pair:

@@ -15,6 +15,7 @@ from ..estimation.linearise import chunked
 from ..estimation.recording import first_state
 from ..models import Multibody
 from ..protocol import Noise, Samples
+from ..protocol.asked import first_hint
 from .passes import by_filter
 
 
@@ -75,7 +76,7 @@ def _simulated(model: Multibody, z: Array, noise: Noise, x: Any, u: Array, s: Ar
             x1, hint = model.step(x, p, u, none, noise, hint)
             return (x, x1, hint), None
 
-        (x, x1, _), _ = jax.lax.scan(step, (x, x, model.first_hint()), u)
+        (x, x1, _), _ = jax.lax.scan(step, (x, x, first_hint(model)), u)
         return jax.vmap(lambda s: model.observe(x, x1, p, s))(s)
 
     return chunked(one, (x, u, s), s.shape[0])

@@ -22,6 +22,7 @@ from ..estimation import blocks
 from ..estimation.linearise import chunked
 from ..models import Multibody
 from ..protocol import Noise
+from ..protocol.asked import first_hint
 from ..scene import Scene
 from .model import Study
 from .recording import Recording
@@ -106,7 +107,7 @@ def _error(model: Multibody, z: Array, noise: Noise, now: Any, then: Any, u: Arr
 
     def one(z: Array, x: Any, x1: Any, u: Array) -> Float[Array, " axes"]:
         p = model.prepare(jnp.concatenate([z, jnp.zeros(model.own.size)]))
-        after, _ = model.step(x, p, u, jnp.zeros(model.noise_size), noise, model.first_hint())
+        after, _ = model.step(x, p, u, jnp.zeros(model.noise_size), noise, first_hint(model))
         return (model.rates(after, p) - model.rates(x1, p)) / model.duration(p)
 
     def both(data: tuple[Any, Any, Array]) -> tuple[Array, Array]:

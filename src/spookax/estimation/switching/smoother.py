@@ -13,8 +13,8 @@ too certain. Standard deviations are on the careful side, because a pair's step 
 same whatever came before. Which beliefs at k may have led to one at k+1 is a part of its own: `sharing`.
 
 States on constraints, such as a mechanism in redundant coordinates, are compared along their free directions T, the
-derivative of `model.start`: what leads across them is curvature, which no covariance accounts for. Gains come from
-triangular factors; no covariance is inverted or subtracted.
+derivative of `ConstrainedStart.start`: what leads across them is curvature, which no covariance accounts for. Gains
+come from triangular factors; no covariance is inverted or subtracted.
 
 **Source:** Barber (2006), expectation correction; Lopez and Danes (2010) mix instead of taking pairs.
 """
@@ -27,7 +27,8 @@ import jax.numpy as jnp
 
 from ..._typing import Array, Float
 from ...math.sqrt_gaussian import spanning
-from ...protocol import AbstractModel
+from ...protocol import AbstractModel, ConstrainedStart
+from ...protocol.asked import admissible
 from ..recursive import standard_deviations
 from .merging import heaviest, merge
 from .mixtures import Mixtures, in_a_row
@@ -62,7 +63,7 @@ def backwards(
     `way` gives of a step the filtered beliefs, how they moved, and what `sharing` wants to know besides; `p`: prepared
     parameters of some mode, for the free directions of states.
     """
-    constrained = type(model).start is not AbstractModel.start
+    constrained = model.offers(ConstrainedStart) is not None
 
     def back(ahead: Mixtures, step: Any) -> tuple[Mixtures, SmoothedModes]:
         filtered, led, more = way(step)
@@ -100,6 +101,6 @@ def _free_directions(model: AbstractModel, p: Any, x: Any) -> Float[Array, "n n"
     """
 
     def placed(d: Array) -> Array:
-        return model.local(model.start(model.retract(x, d), p), x)
+        return model.local(admissible(model, model.retract(x, d), p), x)
 
     return spanning(jax.jacfwd(placed)(jnp.zeros(model.tangent_size, dtype=jax.tree.leaves(x)[0].dtype)), least=0.01)
