@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spookax._compiled import compiled
-from spookax.estimation import Drift, Filter, Joint, SlowFilter, SlowRecursion, WithParameters, most_likely
+from spookax.estimation import Drift, Filter, Joint, Recursion, SlowFilter, WithParameters, most_likely
 from spookax.models.neural_friction import (
     AbstractFriction,
     AbstractStepper,
@@ -141,7 +141,7 @@ def start_of(case: Case, seed: int, *attempt: int) -> tuple[Joint, np.ndarray]:
     return Joint(np.zeros(2, case.dtype), jnp.asarray(z, case.dtype)), sd.astype(case.dtype)
 
 
-def filtered(case: Case, data: FrictionData, seed: int, *attempt: int, count: int | None = None) -> SlowRecursion:
+def filtered(case: Case, data: FrictionData, seed: int, *attempt: int, count: int | None = None) -> Recursion:
     """One recording through the filter of a case."""
     f = filter_of(case)
     return f.run(f.init(*start_of(case, seed, *attempt)), samples_of(case, data, count))

@@ -222,8 +222,8 @@ def test_smoothing_is_that_of_the_dense_filter(rng, pair):
     a, b = slow.run(slow.init(x0, sd), samples, trail=True), dense.run(dense.init(x0, sd), samples, trail=True)
     assert 0 < np.sum(a.innovation.accepted) < 60
     found, wanted = slow.smooth(a), dense.smooth(b)
-    np.testing.assert_allclose(found.x, wanted.x.x, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(found.z, wanted.x.z, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found.x.x, wanted.x.x, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found.x.z, wanted.x.z, rtol=1e-8, atol=1e-9)
     with pytest.raises(ValueError, match="trail"):
         slow.smooth(slow.run(slow.init(x0, sd), samples))
 

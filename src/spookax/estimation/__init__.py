@@ -5,6 +5,12 @@ from .coupled import others as others
 from .dual import DualFilter as DualFilter
 from .ensemble import EnsembleFilter as EnsembleFilter
 from .exact import Exact as Exact
+from .filtering import AbstractFilter as AbstractFilter
+from .filtering import AbstractSmoothingFilter as AbstractSmoothingFilter
+from .filtering import Innovation as Innovation
+from .filtering import ModeEstimate as ModeEstimate
+from .filtering import Recursion as Recursion
+from .filtering import Smoothed as Smoothed
 from .innovations import InnovationTests as InnovationTests
 from .innovations import faults as faults
 from .innovations import gate_of as gate_of
@@ -18,9 +24,6 @@ from .problem import Problem as Problem
 from .problem import Settings as Settings
 from .problem import Stage as Stage
 from .recursive import Filter as Filter
-from .recursive import Innovation as Innovation
-from .recursive import Recursion as Recursion
-from .recursive import Smoothed as Smoothed
 from .recursive_least_squares import Coefficients as Coefficients
 from .recursive_least_squares import LeastSquares as LeastSquares
 from .rules import AbstractRule as AbstractRule
@@ -33,7 +36,6 @@ from .slow import Drift as Drift
 from .slow import Joint as Joint
 from .slow import WithParameters as WithParameters
 from .slow_filter import SlowFilter as SlowFilter
-from .slow_filter import SlowRecursion as SlowRecursion
 from .slow_rules import SlowBelief as SlowBelief
 from .smoothing import FixedLag as FixedLag
 from .smoothing import smooth_affine as smooth_affine
@@ -51,9 +53,6 @@ from .switching import Lineage as Lineage
 from .switching import MixtureFilter as MixtureFilter
 from .switching import Mixtures as Mixtures
 from .switching import Modes as Modes
-from .switching import SmoothedModes as SmoothedModes
-from .switching import Switching as Switching
-from .switching import Told as Told
 from .switching import merge as merge
 from .tuning import Tuned as Tuned
 from .tuning import tune as tune

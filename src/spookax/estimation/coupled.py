@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 from .._typing import AnyArray, Array, Float
 from ..protocol import AbstractModel, Noise
+from .filtering import Estimated, Recursion, Smoothed
 from .rules import Reading
-from .switching import IMM, AbstractSwitching, Modes, Moved, SmoothedModes, Told, Trail, stacked
+from .switching import IMM, AbstractSwitching, Modes, Moved, stacked
 
 Predictions = Float[Array, "elements M channels"]
 
@@ -46,16 +47,16 @@ class Coupled(AbstractSwitching):
         return eqx.filter_vmap(lambda e, x0, sd: e.init(x0, sd, probability, each=True))(self.elements, x0, sd)
 
     @property
-    def model(self) -> AbstractModel:
+    def model(self) -> AbstractModel:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.elements.model
 
-    def updated(self, modes: Modes, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Modes, Told]:
+    def updated(self, modes: Modes, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Modes, Estimated]:
         y = jnp.broadcast_to(reading.y, modes.log_probability.shape[:1] + reading.y.shape)
         if self.couple is not None:
             predictions = eqx.filter_vmap(lambda e, modes: e.expected(modes, u, reading.s))(self.elements, modes)
             y = y + self.couple(predictions)
 
-        def one(e: IMM, modes: Modes, y: Array, noise: Noise | None) -> tuple[Modes, Told]:
+        def one(e: IMM, modes: Modes, y: Array, noise: Noise | None) -> tuple[Modes, Estimated]:
             return e.updated(modes, u, reading._replace(y=y), noise)
 
         return eqx.filter_vmap(one)(self.elements, modes, y, noise)
@@ -63,9 +64,11 @@ class Coupled(AbstractSwitching):
     def predicted(self, modes: Modes, u: Array, noise: Noise | None = None) -> tuple[Modes, Moved]:
         return eqx.filter_vmap(lambda e, modes, noise: e.predicted(modes, u, noise))(self.elements, modes, noise)
 
-    def smoothed(self, trail: Trail, last: Modes) -> SmoothedModes:
+    def smoothed(self, found: Recursion) -> Smoothed:
         """Each element backwards by itself, from the readings as it saw them on the way forwards."""
-        back = eqx.filter_vmap(
-            lambda e, trail, last: e.smoothed(trail, last), in_axes=(eqx.if_array(0), 1, 0), out_axes=1
-        )
-        return back(self.elements, trail, last)
+
+        def one(e: IMM, trail: Any, last: Modes) -> Smoothed:
+            return e.smoothed(found._replace(trail=trail, last=last))
+
+        back = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 1, 0), out_axes=1)
+        return back(self.elements, found.trail, found.last)

@@ -7,12 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._compiled import compiled
 from .._typing import AnyArray, Array, Float
 from ..math.sqrt_gaussian import condition
-from ..protocol import AbstractModel, Noise, Samples
+from ..protocol import AbstractModel, Noise
 from ..protocol.asked import first_hint
-from .recursive import Innovation, Recursion, innovation_of, placed, reading_of, standard_deviations
+from .filtering import AbstractFilter, Estimated, Innovation, innovation_of, standard_deviations
 from .rules import Belief, Context, Reading
 
 
@@ -26,8 +25,8 @@ class Members(eqx.Module):
     key: Array
 
 
-class EnsembleFilter(eqx.Module):
-    """A recursive estimator by sampling; `init`, `update`, `predict` and `run` as those of `Filter`.
+class EnsembleFilter(AbstractFilter):
+    """A recursive estimator by sampling.
 
     Members are drawn once and moved with noise of their own; readings move their mean and shrink their spread by the
     deterministic square-root update, one reading after the other, so that the readings are not perturbed.
@@ -62,29 +61,12 @@ class EnsembleFilter(eqx.Module):
         hint = jnp.broadcast_to(first_hint(self.model), (self.size, *first_hint(self.model).shape))
         return Members(jax.tree.map(jnp.asarray, x0), d, w, hint, key)
 
-    def update(
-        self,
-        members: Members,
-        u: AnyArray,
-        y: AnyArray,
-        seen: AnyArray | None = None,
-        s: AnyArray | None = None,
-        noise: Noise | None = None,
+    # --- what the compiled functions are made of
+
+    def updated(
+        self, members: Members, u: Array, reading: Reading, noise: Noise | None = None
     ) -> tuple[Members, Innovation]:
-        """The ensemble given the readings of a step."""
-        reading = reading_of(self.model, y, seen, s, members.d.dtype)
-        return _update(self, members, jnp.asarray(u), reading, noise or self.noise)
-
-    def predict(self, members: Members, u: AnyArray, noise: Noise | None = None) -> Members:
-        """The ensemble at the end of the step."""
-        return _predict(self, members, jnp.asarray(u), noise or self.noise)
-
-    def run(self, members: Members, samples: Samples, noise: Noise | None = None) -> Recursion:
-        """A whole recording in one compiled scan; `last` holds the members."""
-        return _run(self, members, placed(self.model, samples), noise)
-
-    def updated(self, members: Members, u: Array, reading: Reading, noise: Noise) -> tuple[Members, Innovation]:
-        """`update`, not compiled."""
+        noise = noise or self.noise
         at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
         a = jnp.concatenate([members.d, members.w], axis=1) if self.model.reads_pair else members.d
 
@@ -106,8 +88,8 @@ class EnsembleFilter(eqx.Module):
         w = a[:, n:] if self.model.reads_pair else members.w
         return Members(members.x, a[:, :n], w, members.hint, members.key), innovation
 
-    def predicted(self, members: Members, u: Array, noise: Noise) -> Members:
-        """`predict`, not compiled."""
+    def predicted(self, members: Members, u: Array, noise: Noise | None = None) -> tuple[Members, None]:
+        noise = noise or self.noise
         p = self.model.prepare(jnp.asarray(self.z))
 
         def moved(d: Array, w: Array, hint: Array) -> tuple[Any, Array]:
@@ -121,29 +103,15 @@ class EnsembleFilter(eqx.Module):
         mean = jnp.mean(d, axis=0)
         key, draw = jax.random.split(members.key)
         w = jax.random.normal(draw, members.w.shape, dtype=members.w.dtype)
-        return Members(x, mean + self.inflation * (d - mean), w, hint, key)
+        return Members(x, mean + self.inflation * (d - mean), w, hint, key), None
 
-
-@compiled
-def _update(f: EnsembleFilter, members: Members, u: Array, reading: Reading, noise: Noise):
-    return f.updated(members, u, reading, noise)
-
-
-@compiled
-def _predict(f: EnsembleFilter, members: Members, u: Array, noise: Noise) -> Members:
-    return f.predicted(members, u, noise)
-
-
-@compiled
-def _run(f: EnsembleFilter, members: Members, samples: Samples, noise: Noise | None) -> Recursion:
-    def body(members: Members, step):
-        u, reading, level = step
-        filtered, innovation = f.updated(members, u, reading, level or f.noise)
+    def stepped(
+        self, members: Members, u: Array, reading: Reading, noise: Noise | None, trail: bool
+    ) -> tuple[Members, Estimated, None]:
+        if trail:
+            raise ValueError("an ensemble goes forwards only: run it without `trail`")
+        filtered, innovation = self.updated(members, u, reading, noise)
         mean = jnp.mean(filtered.d, axis=0)
-        sd = standard_deviations((filtered.d - mean).T / math.sqrt(f.size - 1))
-        after = f.predicted(filtered, u, level or f.noise)
-        return after, (f.model.retract(members.x, mean), sd, innovation)
-
-    reading = Reading(samples.y, samples.s, samples.seen)
-    last, (x, sd, innovation) = jax.lax.scan(body, members, (samples.u, reading, noise))
-    return Recursion(x, sd, innovation, last, None)
+        sd = standard_deviations((filtered.d - mean).T / math.sqrt(self.size - 1))
+        after, _ = self.predicted(filtered, u, noise)
+        return after, Estimated(self.model.retract(members.x, mean), sd, innovation), None

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from .._typing import AnyArray, Float
-from .recursive import Innovation
+from .filtering import Innovation
 
 
 @dataclasses.dataclass(frozen=True)

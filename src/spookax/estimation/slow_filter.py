@@ -17,40 +17,23 @@ the reciprocal of the precision loses its small ones; take `Filter` then.
 """
 
 import math
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._compiled import compiled
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math import small
-from ..protocol import Noise, Samples
+from ..protocol import Noise
 from ..protocol.asked import first_hint
-from .recursive import Innovation, innovation_of, placed, reading_of
+from .filtering import AbstractSmoothingFilter, Estimated, Innovation, Recursion, Smoothed, innovation_of
 from .rules import Reading
 from .slow import Joint, WithParameters
 from .slow_rules import Motion, News, Rows, SlowBelief, by_derivative, by_sigma_points, rows_of
 from .slow_smoother import SlowTrail, smoothed
 
 
-class SlowRecursion(NamedTuple):
-    """A recording filtered; leading axis: steps."""
-
-    x: Joint  # filtered states and parameters, each given the readings up to and in its step
-    sd: Float[Array, "steps n_p"]  # their standard deviations, in tangent coordinates
-    innovation: Innovation
-    last: SlowBelief  # predicted after the last step: to go on from
-    rows: tuple[SlowBelief, SlowTrail] | None  # for `smooth`: where it began, and the steps
-
-    @property
-    def log_likelihood(self) -> Scalar:
-        """Of all readings."""
-        return jnp.sum(self.innovation.log_likelihood)
-
-
-class SlowFilter(eqx.Module):
+class SlowFilter(AbstractSmoothingFilter):
     """A recursive estimator of the states of a model and of its parameters, slow ones and possibly many.
 
     **Arguments:**
@@ -64,7 +47,7 @@ class SlowFilter(eqx.Module):
       What a line leaves of it counts as noise of the step. Needs a state whose covariance has full rank.
     """
 
-    model: WithParameters
+    model: WithParameters  # pyright: ignore[reportIncompatibleVariableOverride]
     noise: Noise
     gate: Float[AnyArray, ""] | float = math.inf
     iterations: int = eqx.field(static=True, default=1)
@@ -88,42 +71,6 @@ class SlowFilter(eqx.Module):
         mean, P_aa, P_za = self.with_noise(jnp.zeros(n, dtype=sd.dtype), P_aa, P_za)
         return SlowBelief(x, jnp.asarray(x0.z), mean, P_aa, P_za, _mirrored(P_zz), first_hint(self.model))
 
-    def update(
-        self,
-        belief: SlowBelief,
-        u: AnyArray,
-        y: AnyArray,
-        seen: AnyArray | None = None,
-        s: AnyArray | None = None,
-        noise: Noise | None = None,
-    ) -> tuple[SlowBelief, Innovation]:
-        """The belief given the readings of a step; one compiled call. Arguments as of `Filter.update`."""
-        reading = reading_of(self.model, y, seen, s, belief.mean.dtype)
-        return _update(self, belief, jnp.asarray(u), reading, noise or self.noise)
-
-    def predict(self, belief: SlowBelief, u: AnyArray, noise: Noise | None = None) -> SlowBelief:
-        """The belief at the end of the step; one compiled call."""
-        return _predict(self, belief, jnp.asarray(u), noise or self.noise)
-
-    def run(
-        self, belief: SlowBelief, samples: Samples, noise: Noise | None = None, trail: bool = False
-    ) -> SlowRecursion:
-        """A whole recording in one compiled scan.
-
-        `noise`: levels that change, a leading axis over the steps in each of its arrays. `trail`: keep what `smooth`
-        needs, some p-vectors a step.
-        """
-        return _run(self, belief, placed(self.model, samples), noise, trail)
-
-    def smooth(self, found: SlowRecursion) -> Joint:
-        """States and parameters given all readings, at the start of every step and after the last one; means only.
-
-        **Raises:** `ValueError` if the recording was filtered without `trail=True`.
-        """
-        if found.rows is None:
-            raise ValueError("smoothing needs `run(..., trail=True)`")
-        return smoothed(self.model, *found.rows)
-
     def with_noise(self, mean: Array, P_aa: Array, P_za: Array) -> tuple[Array, Array, Array]:
         """Moments of a = (d, w) from those of d, before any reading: w ~ N(0, 1)."""
         if not self.model.reads_pair:
@@ -134,6 +81,32 @@ class SlowFilter(eqx.Module):
         return mean, jax.scipy.linalg.block_diag(P_aa, jnp.eye(m, dtype=mean.dtype)), P_za
 
     # --- what the compiled functions are made of
+
+    def updated(
+        self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise | None = None
+    ) -> tuple[SlowBelief, Innovation]:
+        after, news, innovation = self.seen(belief, u, reading, noise or self.noise)
+        return eqx.tree_at(lambda b: b.P_zz, after, after.P_zz - _square(news.V_z)), innovation
+
+    def predicted(self, belief: SlowBelief, u: Array, noise: Noise | None = None) -> tuple[SlowBelief, Motion]:
+        nothing = jnp.zeros((belief.z.shape[0], 0), dtype=belief.z.dtype)
+        return self.moved(belief, nothing, u, noise or self.noise)
+
+    def stepped(
+        self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise | None, trail: bool
+    ) -> tuple[SlowBelief, Estimated, SlowTrail | None]:
+        noise, n = noise or self.noise, self.model.model.tangent_size
+        filtered, news, innovation = self.seen(belief, u, reading, noise)
+        after, move = self.moved(filtered, news.V_z, u, noise)
+        var_z = jnp.diagonal(belief.P_zz) - jnp.sum(news.V_z**2, axis=1)
+        sd = jnp.sqrt(jnp.concatenate([jnp.diagonal(filtered.P_aa)[:n], var_z]))
+        left = SlowTrail(belief.x, news, filtered.mean, filtered.z, move) if trail else None
+        x = Joint(self.model.model.retract(belief.x, filtered.mean[:n]), filtered.z)
+        return after, Estimated(x, sd, innovation), left
+
+    def smoothed(self, found: Recursion) -> Smoothed:
+        """Means only, as a `Joint` of states and parameters: see `slow_smoother`. A trail is some p-vectors a step."""
+        return Smoothed(smoothed(self.model, found.first, found.trail), None, None)  # pyright: ignore[reportArgumentType]
 
     def seen(self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise) -> tuple[SlowBelief, News, Innovation]:
         """The belief given readings, but for P_zz, which is that of `belief` less V_z V_z'; what was new in them."""
@@ -197,34 +170,3 @@ def _square(V: Float[Array, "k c"]) -> Float[Array, "k k"]:
 def _mirrored(P: Float[Array, "k k"]) -> Float[Array, "k k"]:
     """The symmetric part."""
     return (P + P.T) / 2
-
-
-@compiled
-def _update(f: SlowFilter, belief: SlowBelief, u: Array, reading: Reading, noise: Noise):
-    after, news, innovation = f.seen(belief, u, reading, noise)
-    return eqx.tree_at(lambda b: b.P_zz, after, after.P_zz - _square(news.V_z)), innovation
-
-
-@compiled
-def _predict(f: SlowFilter, belief: SlowBelief, u: Array, noise: Noise) -> SlowBelief:
-    return f.moved(belief, jnp.zeros((belief.z.shape[0], 0), dtype=belief.z.dtype), u, noise)[0]
-
-
-@compiled
-def _run(f: SlowFilter, start: SlowBelief, samples: Samples, noise: Noise | None, trail: bool) -> SlowRecursion:
-    n, retract = f.model.model.tangent_size, f.model.model.retract
-
-    def body(belief: SlowBelief, step):
-        u, reading, level = step
-        level = level or f.noise
-        filtered, news, innovation = f.seen(belief, u, reading, level)
-        after, move = f.moved(filtered, news.V_z, u, level)
-        var_z = jnp.diagonal(belief.P_zz) - jnp.sum(news.V_z**2, axis=1)
-        sd = jnp.sqrt(jnp.concatenate([jnp.diagonal(filtered.P_aa)[:n], var_z]))
-        left = SlowTrail(belief.x, news, filtered.mean, filtered.z, move) if trail else None
-        return after, (Joint(retract(belief.x, filtered.mean[:n]), filtered.z), sd, innovation, left)
-
-    reading = Reading(samples.y, samples.s, samples.seen)
-    left: SlowTrail | None
-    last, (x, sd, innovation, left) = jax.lax.scan(body, start, (samples.u, reading, noise))
-    return SlowRecursion(x, sd, innovation, last, (start, left) if left is not None else None)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from .._compiled import compiled
 from .._typing import Array, Float
 from .slow import Joint, WithParameters
 from .slow_rules import Motion, News, SlowBelief
@@ -31,7 +30,6 @@ class SlowTrail(NamedTuple):
     move: Motion
 
 
-@compiled
 def smoothed(model: WithParameters, start: SlowBelief, trail: SlowTrail) -> Joint:
     """States and parameters given all readings, at the start of every step and after the last one."""
     n, retract, dtype = model.model.tangent_size, model.model.retract, trail.z.dtype

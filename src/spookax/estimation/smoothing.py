@@ -21,8 +21,9 @@ from ..math.sqrt_gaussian import (
     spoken,
 )
 from ..protocol import Noise, Samples
+from .filtering import Innovation, Smoothed, reading_of, standard_deviations
 from .linearise import after, before
-from .recursive import Filter, Innovation, Smoothed, Trail, reading_of, standard_deviations
+from .recursive import Filter, Trail
 from .rules import Belief, Context, Reading, line_at, motion_along, readings_along, readings_at
 
 
@@ -184,7 +185,7 @@ class FixedLag(eqx.Module):
 def _lagged(lagged: FixedLag, window: Window, u: Array, reading: Reading, noise: Noise):
     f, n = lagged.filter, lagged.filter.model.tangent_size
     belief = window.belief
-    _, after, innovation, affine, _ = f.stepped(belief, u, reading, noise)
+    _, after, innovation, affine, _ = f.followed(belief, u, reading, noise)
     new = Trail(belief.x, Path(belief.mean[:n], belief.factor[:n, :n], affine, None))
     trail = jax.tree.map(lambda a, b: jnp.concatenate([a[1:], b[None]]), window.trail, new)
     oldest = jax.tree.map(lambda a: a[0], trail)

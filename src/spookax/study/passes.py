@@ -25,8 +25,7 @@ class Pass(NamedTuple):
 def by_filter(f: Filter, start: Belief, samples: Samples, smooth: bool) -> Pass:
     """Filtered, or filtered and smoothed."""
     found = f.run(start, samples, trail=True)
-    assert found.rows is not None
-    x, S = found.x, found.rows.filtered()
+    x, S = found.x, found.trail.filtered()
     if smooth:
         smoothed = f.smooth(found)
         x, S = jax.tree.map(lambda a: a[:-1], (smoothed.x, smoothed.factor))
@@ -44,7 +43,6 @@ def by_ensemble(f: EnsembleFilter, x0: Any, factor: np.ndarray, samples: Samples
 def by_bank(f: IMM, start: Modes, samples: Samples, smooth: bool) -> Pass:
     """Filtered, or filtered and smoothed: over all modes."""
     found = f.run(start, samples, trail=True)
-    assert found.trail is not None
     if smooth:
         back = f.smooth(found)
         x, S, probability = back.x, back.factor, back.probability
@@ -55,7 +53,7 @@ def by_bank(f: IMM, start: Modes, samples: Samples, smooth: bool) -> Pass:
     *_, hint = found.last.beliefs.hint
     end = Belief(jax.tree.map(lambda a: a[-1], x), jnp.zeros(S.shape[1]), S[-1], hint)
     x, S, probability = jax.tree.map(lambda a: a[:-1], (x, S, probability))
-    return Pass(found.told.innovation, x, np.asarray(S), end, np.asarray(probability))
+    return Pass(found.innovation, x, np.asarray(S), end, np.asarray(probability))
 
 
 @compiled

@@ -21,14 +21,15 @@ import jax.numpy as jnp
 
 from ..._typing import AnyArray, Array, Float
 from ...protocol import Noise
+from ..filtering import Recursion, Smoothed
 from ..recursive import Filter
 from ..rules import Belief
 from .bank import AbstractBank, checked
-from .estimator import Trail
+from .estimator import ModeTrail
 from .merging import Modes, at, merge, transported
 from .mixtures import KeepHeaviest, Mixtures
 from .sharing import AllPairs, Led, Motion
-from .smoother import SmoothedModes, backwards, followed, told
+from .smoother import backwards, followed, summarised
 
 
 class Moved(NamedTuple):
@@ -119,15 +120,16 @@ class IMM(AbstractBank):
         after, motion = self.each(one, modes.beliefs, noise)
         return Modes(after, modes.log_probability), Moved(modes.beliefs.x, after.x, motion)
 
-    def smoothed(self, trail: Trail, last: Modes) -> SmoothedModes:
+    def smoothed(self, found: Recursion) -> Smoothed:
+        trail, last = found.trail, found.last
         first, n = self.first, self.model.tangent_size
         model, p, b = first.model, first.model.prepare(jnp.asarray(first.z)), last.beliefs
         end = _single(Modes(Belief(b.x, b.mean[:, :n], b.factor[:, :n, :n], b.hint), last.log_probability))
         share = AllPairs(KeepHeaviest(1))
-        found = backwards(model, p, jnp.log(jnp.asarray(self.transition)), share, end, trail, self._way)
-        return followed(found, told(model, end))
+        back = backwards(model, p, jnp.log(jnp.asarray(self.transition)), share, end, trail, self._way)
+        return followed(back, summarised(model, end))
 
-    def _way(self, step: Trail) -> tuple[Mixtures, Led, None]:
+    def _way(self, step: ModeTrail) -> tuple[Mixtures, Led, None]:
         model, count = self.model, jnp.arange(self.count)
 
         def pair(i: Array, j: Array) -> Led:

@@ -20,13 +20,14 @@ import jax.numpy as jnp
 
 from ..._typing import AnyArray, Array, Float
 from ...protocol import Noise
+from ..filtering import Recursion, Smoothed
 from ..recursive import Filter
 from ..rules import Belief
 from .bank import AbstractBank, checked
-from .estimator import Trail
+from .estimator import ModeTrail
 from .mixtures import AbstractCollapse, KeepHeaviest, Mixtures
 from .sharing import AbstractSharing, AllPairs, Led, Motion
-from .smoother import SmoothedModes, backwards, followed, told
+from .smoother import backwards, followed, summarised
 
 
 class Step(NamedTuple):
@@ -106,7 +107,8 @@ class MixtureFilter(AbstractBank):
 
         return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 2), self.each(one, noise))
 
-    def smoothed(self, trail: Trail, last: Mixtures) -> SmoothedModes:
+    def smoothed(self, found: Recursion) -> Smoothed:
+        trail, last = found.trail, found.last
         first = self.first
         model, p = first.model, first.model.prepare(jnp.asarray(first.z))
         filtered: Mixtures = jax.tree.map(lambda a: a[-1], trail.filtered)
@@ -114,14 +116,14 @@ class MixtureFilter(AbstractBank):
         # of every step but the last: its beliefs, its motion, and what the filter made of the beliefs after it
         steps = jax.tree.map(lambda a: a[:-1], trail), jax.tree.map(lambda a: a[1:], trail.filtered.origin)
 
-        def way(step: tuple[Trail, Array]) -> tuple[Mixtures, Led, Array]:
+        def way(step: tuple[ModeTrail, Array]) -> tuple[Mixtures, Led, Array]:
             (filtered, moved), origin = step
             after, motion = self._led(filtered, *moved)
             starts = jax.tree.map(lambda a: jnp.repeat(a[:, :, None], self.count, axis=2), filtered.beliefs)
             return filtered, Led(starts, motion, after.x), _by_start(origin, filtered.log_weight.shape)
 
-        found = backwards(model, p, jnp.log(jnp.asarray(self.transition)), self.sharing, end, steps, way)
-        return followed(found, told(model, end), told(model, last))
+        back = backwards(model, p, jnp.log(jnp.asarray(self.transition)), self.sharing, end, steps, way)
+        return followed(back, summarised(model, end), summarised(model, last))
 
 
 def _by_end(a: Float[Array, "i c j ..."]) -> Float[Array, "j ic ..."]:

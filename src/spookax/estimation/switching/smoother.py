@@ -20,7 +20,7 @@ come from triangular factors; no covariance is inverted or subtracted.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,24 +29,10 @@ from ..._typing import Array, Float
 from ...math.sqrt_gaussian import spanning
 from ...protocol import AbstractModel, ConstrainedStart
 from ...protocol.asked import admissible
-from ..recursive import standard_deviations
+from ..filtering import Smoothed, standard_deviations
 from .merging import heaviest, merge
 from .mixtures import Mixtures, in_a_row
 from .sharing import AbstractSharing, Led, Pairs
-
-
-class SmoothedModes(NamedTuple):
-    """States and modes given all readings of a recording; leading axis: steps + 1, the last one where it ends."""
-
-    x: Any
-    sd: Float[Array, "steps_1 n"]
-    factor: Float[Array, "steps_1 n n"]
-    log_probability: Float[Array, "steps_1 modes"]
-
-    @property
-    def probability(self) -> Float[Array, "steps_1 modes"]:
-        """Of every mode; they sum to one."""
-        return jnp.exp(self.log_probability)
 
 
 def backwards(
@@ -57,7 +43,7 @@ def backwards(
     end: Mixtures,
     steps: Any,
     way: Callable[[Any], tuple[Mixtures, Led, Any]],
-) -> SmoothedModes:
+) -> Smoothed:
     """The backward pass from what is believed after the last of `steps`.
 
     `way` gives of a step the filtered beliefs, how they moved, and what `sharing` wants to know besides; `p`: prepared
@@ -65,7 +51,7 @@ def backwards(
     """
     constrained = model.offers(ConstrainedStart) is not None
 
-    def back(ahead: Mixtures, step: Any) -> tuple[Mixtures, SmoothedModes]:
+    def back(ahead: Mixtures, step: Any) -> tuple[Mixtures, Smoothed]:
         filtered, led, more = way(step)
         T = None
         if constrained:
@@ -73,20 +59,20 @@ def backwards(
             there = heaviest(beliefs, jnp.exp(weight))
             T = _free_directions(model, p, model.retract(there.x, there.mean))
         modes = sharing.back(Pairs(model, T, log_transition, filtered, led, ahead), more)
-        return modes, told(model, modes)
+        return modes, summarised(model, modes)
 
     _, found = jax.lax.scan(back, end, steps, reverse=True)
     return found
 
 
-def told(model: AbstractModel, modes: Mixtures) -> SmoothedModes:
+def summarised(model: AbstractModel, modes: Mixtures) -> Smoothed:
     """Of the beliefs at one step."""
     beliefs, weight = in_a_row(modes, (modes.beliefs, modes.log_weight))
     both = merge(model, jnp.exp(weight), beliefs)
-    return SmoothedModes(both.x, standard_deviations(both.factor), both.factor, modes.log_probability)
+    return Smoothed(both.x, standard_deviations(both.factor), both.factor, modes.log_probability)
 
 
-def followed(found: SmoothedModes, *after: SmoothedModes) -> SmoothedModes:
+def followed(found: Smoothed, *after: Smoothed) -> Smoothed:
     """Steps, and what comes after them."""
     for end in after:
         found = jax.tree.map(lambda a, e: jnp.concatenate([a, e[None]]), found, end)
