@@ -58,8 +58,16 @@ def test_intervals_have_the_bound_at_one_end(shared, fit):
     np.testing.assert_allclose(found[LEFT]["interval"], [2 - 0.5 * np.exp(0.2), 1.5])
 
 
+def test_what_hardly_moves_takes_part_where_it_holds_the_others(shared, fit):
+    """A mass that moves by 3 % of the gain and is known to 0.1 %: held, it would tell the gain; the tilt would not."""
+    rows = np.array([[1e3, -30.0, 0.0], [0.0, 0.1, 10.0], [0.0, 0.0, 1e3]])
+    free = SimpleNamespace(iterate=fit.iterate, reach=np.zeros(3), covariance=fit.covariance)
+    (group,) = gauges(shared, free, rows.T @ rows)
+    assert group["paths"] == [MASS, GAIN]
+
+
 def test_a_parameter_at_a_bound_takes_part_in_no_group(shared, fit):
-    (group,) = gauges(shared, fit)
+    (group,) = gauges(shared, fit, fit.information)
     assert group["paths"] == [GAIN]
     matrix = np.array(correlation(shared, fit))
     np.testing.assert_allclose(matrix, np.diag([0.0, 1.0, 0.0]))

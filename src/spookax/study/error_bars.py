@@ -49,6 +49,14 @@ class ErrorBars:
         if probability > _LIKELY:
             self.suspicion = self._counted(best.shift, probability)
 
+    @property
+    def information(self) -> np.ndarray:
+        """Of the shared parameters, as little as the error bars leave of it. (n, n)"""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            narrower = np.sqrt(self._variance / np.diag(self.fit.covariance))
+        narrower = np.where(np.isfinite(narrower), np.minimum(narrower, 1.0), 1.0)
+        return self.fit.information * np.outer(narrower, narrower)
+
     def _counted(self, shift: np.ndarray, weight: float) -> dict[str, Any]:
         """Values that a change of z leads to and how far off they are, in standard deviations. Which way it goes is
         known, but nobody has looked whether it goes so far: its square times a weight is one more variance of every

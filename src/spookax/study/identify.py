@@ -160,7 +160,7 @@ def _estimate(solver: Solver) -> Estimate:
         },
         "convergence": [dataclasses.asdict(line) for line in solver.lines],
         "checks": {
-            "gauge": gauges(shared, fit),
+            "gauge": gauges(shared, fit, bars.information if bars else fit.information),
             "half_step": bars.half_step if bars else None,
             "suspicion": bars.suspicion if bars else None,
             "coloured": _coloured(bars),

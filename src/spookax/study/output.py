@@ -26,6 +26,7 @@ from .simulate import open_loop, predictions
 _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
 _LOOSE_SD = 0.2  # the same of several that go together, if each by itself
 _BY_ITSELF = 0.03  # would be known to this part of that
+_TIED = 1e-3  # of the most that is known from one by itself: less does not hold a direction
 _EPS = float(np.finfo(float).eps)
 
 
@@ -218,8 +219,10 @@ def correlation(shared: ParameterMap, fit: Fit) -> list[list[float]]:
     return (cov / scale[:, None] / scale[None, :]).tolist()
 
 
-def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
+def gauges(shared: ParameterMap, fit: Fit, information: np.ndarray) -> list[dict[str, Any]]:
     """Directions of the parameters that the recordings do not determine, with the names that take part.
+
+    `information`: that of the fit, or what its error bars leave of it.
 
     Those among the weights of networks are left out: many weights say the same friction, which their prior is for.
     """
@@ -231,7 +234,7 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
         for f in shared.free
         for _ in range(f.size)
     ]
-    if not names or not np.all(np.isfinite(fit.information)):
+    if not names or not np.all(np.isfinite(information)):
         return []
     relative = shared.relative_steps(np.asarray(fit.iterate.z))
     # what is at a bound is held there, and has an interval that says so; but it may be there for another's sake
@@ -239,7 +242,7 @@ def gauges(shared: ParameterMap, fit: Fit) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     every = np.arange(len(names))
     for group in [every[inside]] + ([] if np.all(inside) else [every]):
-        for taking, direction in _undetermined(fit.information, group):
+        for taking, direction in _undetermined(information, group):
             paths = list(dict.fromkeys(names[i] for i in taking))
             named = {path for other in found for path in other["paths"]}
             mixed = 0 < np.sum(inside[taking]) < len(taking) and not named.intersection(paths)
@@ -261,14 +264,17 @@ def _undetermined(information: np.ndarray, group: np.ndarray) -> Iterator[tuple[
 
     That is one in which nearly nothing is known; or several coordinates that can go far together, though any of them
     would be known well if the others were: what little is known of their sum comes from noise levels and second orders.
+    A coordinate takes part if it goes far, or if with it held the direction would be known twice as well: a small
+    change of a coordinate that is known well may be what leaves the others free.
     """
     inside = information[np.ix_(group, group)]
     value, vector = np.linalg.eigh(inside)
     for strength, direction in zip(value, vector.T, strict=True):
-        part = np.abs(direction) > 0.3 * np.max(np.abs(direction))
-        alone = np.min(np.diag(inside)[part] * direction[part] ** 2)  # of each by itself, for the same way
-        loose = np.sum(part) > 1 and strength <= min(1 / _LOOSE_SD**2, _BY_ITSELF**2 * alone)
-        if strength <= 1 / _UNKNOWN_SD**2 or loose:
+        far = np.abs(direction) > 0.3 * np.max(np.abs(direction))
+        alone = np.diag(inside) * direction**2  # what would be known of the same way from each by itself
+        loose = strength <= min(1 / _LOOSE_SD**2, _BY_ITSELF**2 * np.min(alone[far]))
+        part = far | (alone > max(strength, _TIED * np.max(alone)))
+        if strength <= 1 / _UNKNOWN_SD**2 or (np.sum(part) > 1 and loose):
             yield group[part], direction[part]
 
 

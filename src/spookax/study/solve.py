@@ -216,8 +216,11 @@ class Solver:
             self.fit, self.setup = chosen.fit, self.setup.replaced(chosen.fit.iterate.z)
             if not density.strayed(chosen):
                 self.fit = self._warm(self.setup, chosen.fit, 1.0, self._last_settings())
-            if density.strayed(chosen) or failure(self.setup, self.fit, found.candidates, None):
-                self.fit = self._lowered(self._anew(found), chosen.process / found.candidates[0].process)
+            failed = density.strayed(chosen) or bool(failure(self.setup, self.fit, found.candidates, None))
+            if failed or self.fit.result == ESTIMATE_RESULTS.iteration_limit:
+                again = self._lowered(self._anew(found), chosen.process / found.candidates[0].process)
+                if failed or again.result == ESTIMATE_RESULTS.successful:
+                    self.fit = again
             self.failure = failure(self.setup, self.fit, found.candidates, None)
 
     def _place(self) -> None:
