@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from spookax.estimation import IMM, Coupled, Filter, Problem, Recursion, Settings, Stage, fit, others
+from spookax.estimation.batch.problem import Fit, Iterate
 from spookax.estimation.linearise import Path, untold
-from spookax.estimation.problem import Fit, Iterate
 from spookax.models import Blocks, ElastoSlide
 from spookax.models.hysteresis import recording
 from spookax.protocol import Noise, Samples

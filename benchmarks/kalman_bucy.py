@@ -26,7 +26,7 @@ from spookax.estimation.continuous import (
 )
 from spookax.models.double_pendulum import DAMPING, double_pendulum, drift
 from spookax.protocol import Noise
-from spookax.study.equations import Grid, identify_equations, shoot_equations
+from spookax.study.identifying.own_equations import Grid, identify_equations, shoot_equations
 
 from .measure import Row, row
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import spookax as sx
 from benchmarks import coverage
-from spookax.estimation.profile import TAIL
+from spookax.estimation.batch.profile import TAIL
 from spookax.report.content import verdict
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"

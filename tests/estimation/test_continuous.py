@@ -20,7 +20,7 @@ from spookax.estimation.continuous import (
 from spookax.estimation.continuous.network import quadrature
 from spookax.models import Equations, Free
 from spookax.protocol import ModelError, Noise
-from spookax.study.equations import Grid, identify_equations
+from spookax.study.identifying.own_equations import Grid, identify_equations
 
 TIME = np.array([0.0, 0.1, 0.25, 0.3, 0.55, 0.6, 0.9, 1.0])  # with a gap
 Y = np.sin(3 * TIME)[:, None]

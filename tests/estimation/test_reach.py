@@ -9,9 +9,9 @@ from estimation.linear_model import Masses
 
 from spookax._results import ESTIMATE_RESULTS, STEP_RESULTS
 from spookax.estimation import Problem, Settings, Stage, fit
+from spookax.estimation.batch.problem import Iterate
+from spookax.estimation.batch.reach import Reach
 from spookax.estimation.linearise import Path, untold
-from spookax.estimation.problem import Iterate
-from spookax.estimation.reach import Reach
 from spookax.protocol import AbstractModel, Noise, Samples, SearchedStep
 
 LONG = 10.0  # of a step, in standard deviations

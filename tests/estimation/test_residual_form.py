@@ -23,12 +23,19 @@ from scipy.stats import chi2, norm
 
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Problem, Settings, Stage, fit
+from spookax.estimation.batch.one_recording import Plan, follow, stiff_gains
+from spookax.estimation.batch.problem import Iterate
+from spookax.estimation.batch.residual_form import ResidualEstimator, fit_residual
+from spookax.estimation.batch.residual_rows import (
+    displaced,
+    eliminate,
+    linear_rows,
+    log_determinants,
+    read_back,
+    substitute,
+)
+from spookax.estimation.batch.uncertainty import uncertainty
 from spookax.estimation.linearise import Path, before, untold
-from spookax.estimation.problem import Iterate
-from spookax.estimation.recording import Plan, follow, stiff_gains
-from spookax.estimation.residual_form import ResidualEstimator, fit_residual
-from spookax.estimation.residual_rows import displaced, eliminate, linear_rows, log_determinants, read_back, substitute
-from spookax.estimation.uncertainty import uncertainty
 from spookax.math import bordered
 from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise, Samples

@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spookax.estimation.shooting import segmented, shoot, shots
+from spookax.estimation.batch.shooting import segmented, shoot, shots
 from spookax.models import Equations, Free
 from spookax.protocol import Noise
-from spookax.study.equations import Grid, shoot_equations
+from spookax.study.identifying.own_equations import Grid, shoot_equations
 
 SD, H, STEPS = 0.01, 0.05, 256  # steps: as many as `Grid` compiles for
 

@@ -23,23 +23,14 @@ from scipy import integrate
 from scipy.optimize import minimize
 
 from spookax._results import ESTIMATE_RESULTS
-from spookax.estimation import (
-    Linearised,
-    Problem,
-    Settings,
-    Stage,
-    adjoint_smoother,
-    blocks,
-    covariance_filter,
-    fit,
-    linearise,
-)
-from spookax.estimation.levels import Evidence, at_present, estimate_levels
+from spookax.estimation import Linearised, Problem, Settings, Stage, adjoint_smoother, covariance_filter, fit, linearise
+from spookax.estimation.batch import blocks
+from spookax.estimation.batch.levels import Evidence, at_present, estimate_levels
+from spookax.estimation.batch.one_recording import filtered, gains_of, linearised, nudged
+from spookax.estimation.batch.problem import Iterate
+from spookax.estimation.batch.sweeps import feedback_gains, reduced, smoothed_covariance
+from spookax.estimation.batch.uncertainty import state_uncertainty
 from spookax.estimation.linearise import Path, before, untold
-from spookax.estimation.problem import Iterate
-from spookax.estimation.recording import filtered, gains_of, linearised, nudged
-from spookax.estimation.sweeps import feedback_gains, reduced, smoothed_covariance
-from spookax.estimation.uncertainty import state_uncertainty
 from spookax.protocol import AbstractModel, Noise, Samples
 
 pytestmark = pytest.mark.timeout(300)

@@ -26,7 +26,7 @@ from benchmarks.hysteresis_setup import (
 )
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import LeastSquares, Settings
-from spookax.estimation.recording import first_state
+from spookax.estimation.batch.one_recording import first_state
 from spookax.models import Blocks, ElastoSlide
 from spookax.models.hysteresis import recording
 from spookax.protocol import Noise

@@ -14,9 +14,9 @@ from ..._typing import AnyArray, Array, Float
 from ...math import small
 from ...math.sqrt_gaussian import merged
 from ...protocol import AbstractModel, Noise
-from ..filtering import Estimated, Innovation, ModeEstimate, standard_deviations
-from ..recursive import Filter
-from ..rules import Belief, Context, Reading
+from ..recursive.every_filter import Estimated, Innovation, ModeEstimate, standard_deviations
+from ..recursive.filter import Filter
+from ..recursive.step_rules import Belief, Context, Reading
 from .estimator import AbstractSwitching, stacked
 from .merging import Modes, at, heaviest, merge
 from .mixtures import in_a_row

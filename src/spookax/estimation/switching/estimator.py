@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from ..._typing import Array
 from ...protocol import Noise
-from ..filtering import AbstractSmoothingFilter, Estimated
-from ..rules import Reading
+from ..recursive.every_filter import AbstractSmoothingFilter, Estimated
+from ..recursive.step_rules import Reading
 
 
 class ModeTrail(NamedTuple):

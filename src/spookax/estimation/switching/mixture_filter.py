@@ -20,14 +20,14 @@ import jax.numpy as jnp
 
 from ..._typing import AnyArray, Array, Float
 from ...protocol import Noise
-from ..filtering import Recursion, Smoothed
-from ..recursive import Filter
-from ..rules import Belief
+from ..recursive.every_filter import Recursion, Smoothed
+from ..recursive.filter import Filter
+from ..recursive.step_rules import Belief
 from .bank import AbstractBank, checked
 from .estimator import ModeTrail
 from .mixtures import AbstractCollapse, KeepHeaviest, Mixtures
+from .mode_smoother import backwards, followed, summarised
 from .sharing import AbstractSharing, AllPairs, Led, Motion
-from .smoother import backwards, followed, summarised
 
 
 class Step(NamedTuple):

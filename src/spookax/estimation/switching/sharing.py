@@ -17,7 +17,7 @@ from ..._typing import Array, Float, Scalar
 from ...math import small
 from ...math.sqrt_gaussian import lower
 from ...protocol import AbstractModel
-from ..rules import Belief
+from ..recursive.step_rules import Belief
 from .merging import merge, transported
 from .mixtures import AbstractCollapse, Mixtures
 

@@ -13,7 +13,8 @@ import numpy as np
 from spookax._interruption import stoppable
 from spookax.scene import Scene, write_scene
 from spookax.scene.explain import Finding
-from spookax.study.estimate import finite_json
+from spookax.study.file.read import StudyError
+from spookax.study.identifying.estimate import finite_json
 from spookax.study.latent.base import smoothed
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.forward import SUBSTEPS, Forward, forward, load_on, scene_of
@@ -31,7 +32,6 @@ from spookax.study.latent.laws import (
 from spookax.study.latent.model import NAMES, Fitted, Force, Mechanism, Setting, fitted, scales_of
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.spec import LatentStudy
-from spookax.study.read import StudyError
 
 REGIMES = ("slides", "sticks", "jumps")
 BAND = 1.645  # standard deviations to either side of 90 %
