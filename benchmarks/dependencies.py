@@ -29,7 +29,7 @@ from spookax.models import ParameterMap
 from spookax.models.parameters import natural_values
 from spookax.stepping import start
 from spookax.stepping.start import assembly_error
-from spookax.study.comparing.equation_error import LeastSquares, equation_error
+from spookax.study.comparing.equation_error import EquationErrorFit, equation_error
 from spookax.study.comparing.simulation_error import simulation_error
 from spookax.study.file.check import sensor_dimensions
 from spookax.study.recordings.recording import read_recordings
@@ -203,7 +203,7 @@ def _baseline() -> list[Row]:
         for _ in range(2):
             began = time.process_time()
             told = way(study, scene, recordings)
-            z = told.z if isinstance(told, LeastSquares) else told
+            z = told.z if isinstance(told, EquationErrorFit) else told
             seconds.append(time.process_time() - began)
         found = np.full(true.shape, np.nan) if z is None else np.asarray(natural_values(shared, jnp.asarray(z))[0])
         off = 100 * np.abs(found / true - 1)

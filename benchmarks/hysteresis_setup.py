@@ -9,7 +9,7 @@ import numpy as np
 
 from spookax.estimation import IMM, Coupled, Filter, Problem, Recursion, Settings, Stage, fit, others
 from spookax.estimation.batch.problem import Fit, Iterate
-from spookax.estimation.linearise import Path, untold
+from spookax.estimation.linearise import Path, all_successful
 from spookax.models import Blocks, ElastoSlide
 from spookax.models.hysteresis import recording
 from spookax.protocol import Noise, Samples
@@ -155,7 +155,7 @@ def fitted(
     z0, noise = model.values, Noise(jnp.ones(()), jnp.array([sd]))
     states = model.simulate(z0, first, samples)
     states = jax.tree.map(lambda a: np.concatenate([a, a[-1:]]), states)
-    path = Path(states, np.zeros((len(u), model.noise_size)), np.zeros((len(u), 0)), untold(len(u)))
+    path = Path(states, np.zeros((len(u), model.noise_size)), np.zeros((len(u), 0)), all_successful(len(u)))
     wide = np.full(len(z0), 30.0)
     problem = Problem((samples,), z0, z0, np.full(len(z0), weight), -wide, wide, np.zeros(0), initial_sd)
     found = fit(problem, [Stage(model, noise)], Iterate(z0, (np.zeros(0),), (path,)), settings)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from spookax.estimation.recursive.step_rules import AbstractRule, Belief, Context, Move
 
 from spookax._typing import Array, Float, Scalar
 from spookax.estimation import Exact, Filter, KeepHeaviest, MixtureFilter
+from spookax.estimation.recursive.step_rules import AbstractRule, Belief, Context, Move
 from spookax.math import small
 from spookax.models import Contact, Matern, friction_regimes, oscillator
 from spookax.protocol import AbstractLinearModel, Noise, Samples

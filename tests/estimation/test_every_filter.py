@@ -14,11 +14,11 @@ from spookax.estimation import (
     IMM,
     AbstractFilter,
     AbstractSmoothingFilter,
+    AugmentedState,
     DualFilter,
     EnsembleFilter,
     Filter,
     Innovation,
-    Joint,
     SlowFilter,
     WithParameters,
 )
@@ -32,7 +32,7 @@ GATE = 8.0
 def every_filter() -> dict[str, tuple[AbstractFilter, Any]]:
     """Estimators of the pendulum with a gate, and what they believe at first."""
     x0, sd, z, z_sd = jnp.array([0.8, 0.0]), np.array([0.5, 1.0]), jnp.asarray(PENDULUM_Z), np.array([0.1, 0.1])
-    both, all_sd, joint = Joint(x0, z), np.append(sd, z_sd), WithParameters(PENDULUM, 2)
+    both, all_sd, joint = AugmentedState(x0, z), np.append(sd, z_sd), WithParameters(PENDULUM, 2)
     plain = Filter(PENDULUM, z, LEVELS, gate=GATE)
     bank = IMM([Filter(PENDULUM, z, LEVELS)] * 2, np.array([[0.9, 0.1], [0.2, 0.8]]), gate=GATE)
     members = EnsembleFilter(PENDULUM, z, LEVELS, 30, gate=GATE)

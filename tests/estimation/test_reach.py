@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from estimation.linear_model import Masses
 
-from spookax._results import ESTIMATE_RESULTS, STEP_RESULTS
+from spookax._results import ESTIMATE_RESULTS, MLCP_RESULTS, STEP_RESULTS
 from spookax.estimation import Problem, Settings, Stage, fit
 from spookax.estimation.batch.problem import Iterate
 from spookax.estimation.batch.reach import Reach
-from spookax.estimation.linearise import Path, untold
+from spookax.estimation.linearise import Path, all_successful
 from spookax.protocol import AbstractModel, Noise, Samples, SearchedStep
 
 LONG = 10.0  # of a step, in standard deviations
@@ -97,7 +97,7 @@ class Sticking(AbstractModel, SearchedStep):
         return Masses(x.q + H * v, v), v
 
     def stepped(self, x, p, u, w, noise, hint):
-        return *self.step(x, p, u, w, noise, hint), STEP_RESULTS.successful
+        return *self.step(x, p, u, w, noise, hint), STEP_RESULTS.promote(MLCP_RESULTS.successful)
 
     def replay(self, x, p, u, w, noise, hint):
         # along the trajectory as it was, whatever the width that it was simulated with
@@ -140,7 +140,9 @@ def path_of(z: np.ndarray, u: jax.Array, w: jax.Array, noise: Noise) -> Path:
 
     start = Masses(jnp.zeros(1), jnp.zeros(1))
     _, (states, hint) = jax.lax.scan(body, start, (u, w))
-    return Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states), w, hint, untold(len(u)))
+    return Path(
+        jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states), w, hint, all_successful(len(u))
+    )
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from spookax.estimation.batch.one_recording import filtered, gains_of, linearise
 from spookax.estimation.batch.problem import Iterate
 from spookax.estimation.batch.sweeps import feedback_gains, reduced, smoothed_covariance
 from spookax.estimation.batch.uncertainty import state_uncertainty
-from spookax.estimation.linearise import Path, before, untold
+from spookax.estimation.linearise import Path, all_successful, before
 from spookax.protocol import AbstractModel, Noise, Samples
 
 pytestmark = pytest.mark.timeout(300)
@@ -57,7 +57,7 @@ def simulated(model: AbstractModel, x: Masses, z: np.ndarray, u: jax.Array, w: j
         jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states),
         w,
         jnp.zeros((len(u), 0)),
-        untold(len(u)),
+        all_successful(len(u)),
     )
 
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from estimation.linear_model import NOISE, LinearModel, Masses, recording
-from spookax.estimation.recursive.step_rules import Belief
 
 from spookax.estimation import IMM, Coupled, Extended, Filter, Modes, Unscented, merge, others
+from spookax.estimation.recursive.step_rules import Belief
 from spookax.math import rotation
 from spookax.protocol import AbstractModel, AbstractVectorModel, Noise, Samples
 

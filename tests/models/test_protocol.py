@@ -12,7 +12,7 @@ import pytest
 import spookax.estimation  # its wrappers
 import spookax.models  # noqa: F401
 from spookax._results import STEP_RESULTS
-from spookax.estimation import Drift, Joint, WithParameters
+from spookax.estimation import AugmentedState, Drift, WithParameters
 from spookax.protocol import (
     CAPABILITIES,
     AbstractModel,
@@ -165,7 +165,7 @@ def test_a_model_with_parameters_as_states_does_what_its_model_does(rng):
     model, z = Able(), jnp.array([4.0])
     joint = WithParameters(model, 1, Drift(jnp.asarray(0.1)))
     x, x1 = (Mass(*jnp.asarray(rng.normal(size=(2, 1)))) for _ in range(2))
-    p, both, both1 = model.prepare(z), Joint(x, z), Joint(x1, z + 1)
+    p, both, both1 = model.prepare(z), AugmentedState(x, z), AugmentedState(x1, z + 1)
     u, w, hint, still = jnp.ones(1), jnp.array([0.3]), jnp.array([0.5]), jnp.zeros(1)
     ends = asked.stepped(joint, both, None, u, jnp.append(w, 0.0), NOISE, hint)
     wanted = asked.stepped(model, x, p, u, w, NOISE, hint)
@@ -175,7 +175,7 @@ def test_a_model_with_parameters_as_states_does_what_its_model_does(rng):
     same(again.x, asked.replayed(model, x, p, u, w, NOISE, ends[1]))
     same(asked.first_hint(joint), asked.first_hint(model))
     assert asked.carried(joint) == asked.carried(model) == 1
-    same(joint.carry(both, both1, None), Joint(model.carry(x, x1, p), z + 1))
+    same(joint.carry(both, both1, None), AugmentedState(model.carry(x, x1, p), z + 1))
     same(joint.retract_rates(both, jnp.array([2.0, 3.0])), joint.retract(both, jnp.array([0.0, 2.0, 3.0])))
     same(asked.admissible(joint, both, None).x, asked.admissible(model, x, p))
     same(asked.first_sd(joint, both, None, jnp.asarray(0.1))[:2], asked.first_sd(model, x, p, jnp.asarray(0.1)))
@@ -194,7 +194,7 @@ def test_a_model_with_parameters_as_states_does_what_its_model_does(rng):
 @pytest.mark.parametrize("model", [Plain(), WithParameters(Plain(), 1)])
 def test_what_holds_for_a_model_without_capabilities(model):
     x = jnp.array([0.2, 0.1])
-    z, x = (jnp.zeros(0), Joint(x, jnp.ones(1))) if isinstance(model, WithParameters) else (jnp.ones(1), x)
+    z, x = (jnp.zeros(0), AugmentedState(x, jnp.ones(1))) if isinstance(model, WithParameters) else (jnp.ones(1), x)
     given = x, model.prepare(z), jnp.ones(1), jnp.ones(1), NOISE, asked.first_hint(model)
     x1, hint, result = asked.stepped(model, *given)
     same(x1, model.step(*given)[0])

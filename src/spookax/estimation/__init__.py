@@ -42,8 +42,8 @@ from .slow.likelihood import MostLikely as MostLikely
 from .slow.likelihood import most_likely as most_likely
 from .slow.slow_filter import SlowFilter as SlowFilter
 from .slow.slow_rules import SlowBelief as SlowBelief
+from .slow.with_parameters import AugmentedState as AugmentedState
 from .slow.with_parameters import Drift as Drift
-from .slow.with_parameters import Joint as Joint
 from .slow.with_parameters import WithParameters as WithParameters
 from .switching import IMM as IMM
 from .switching import AbstractCollapse as AbstractCollapse

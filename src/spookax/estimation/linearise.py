@@ -43,7 +43,7 @@ class Path(NamedTuple):
     result: STEP_RESULTS  # of every step
 
 
-def untold(steps: int) -> STEP_RESULTS:
+def all_successful(steps: int) -> STEP_RESULTS:
     """The results of the steps of a path that no simulator has run."""
     return jax.tree.map(lambda a: np.full(steps, a), STEP_RESULTS.successful)
 

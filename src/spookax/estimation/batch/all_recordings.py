@@ -49,7 +49,7 @@ class Linear(NamedTuple):
     q: float
 
 
-class Trial(NamedTuple):
+class TrialStep(NamedTuple):
     """An iterate with what decides about it. Most are accepted, and trajectories are linearised while simulated."""
 
     iterate: Iterate
@@ -167,7 +167,7 @@ class AllRecordings:
 
     def attempt(
         self, stage: Stage, it: Iterate, linear: Linear, dz: np.ndarray, alpha: float, steady: bool, width: int
-    ) -> Trial:
+    ) -> TrialStep:
         """What a fraction alpha of a step leads to."""
         noise, tangent = self.noise(stage), stage.models[width]
 
@@ -194,7 +194,7 @@ class AllRecordings:
         owns, paths, parts, costs, changes = zip(*self.each(one, items), strict=True)
         new = Iterate(np.asarray(it.z) + alpha * dz, owns, paths)
         cost = self.prior(new) + float(sum(costs))
-        return Trial(new, cost, float(sum(changes)), self.reduced(new, list(parts)))
+        return TrialStep(new, cost, float(sum(changes)), self.reduced(new, list(parts)))
 
     def retrack(self, stage: Stage, it: Iterate, linear: Linear | None = None) -> Iterate:
         """The states of an iterate as a trajectory of another stage's simulator, under the feedback that its linear

@@ -31,14 +31,14 @@ import numpy as np
 
 from ..._results import ESTIMATE_RESULTS
 from ..._typing import Array, Float
-from ...math.bordered import Factor
+from ...math.bordered import BorderedFactor
 from ...math.small import solve_upper
 from .bounded_step import box_step
 from .problem import Fit, Iterate, Problem, Progress, Settings, Stage, posterior
 from .reading_weights import all_kept, weighed
 from .residual_rows import (
-    Linear,
-    Point,
+    ResidualLinear,
+    ResidualPoint,
     displaced,
     eliminate,
     linear_rows,
@@ -74,7 +74,7 @@ class _Here:
 
     z: Array
     own: list[Array]
-    points: list[Point]
+    points: list[ResidualPoint]
     cost: float  # joint, with priors
 
     def iterate(self) -> Iterate:
@@ -85,7 +85,7 @@ class _Here:
 class _Reduced:
     """All recordings reduced to the shared parameters: 1/2 dz' N dz - g' dz + floor, damping of poses included."""
 
-    factors: list[Factor]
+    factors: list[BorderedFactor]
     own: list[Array]  # T of `split_border`
     N: Float[Array, "p p"]
     g: Float[Array, " p"]
@@ -143,7 +143,7 @@ class ResidualEstimator:
 
     # --- all recordings
 
-    def _here(self, z: Array, own: Sequence[Array], points: list[Point]) -> _Here:
+    def _here(self, z: Array, own: Sequence[Array], points: list[ResidualPoint]) -> _Here:
         p = self.problem
         total = float(np.sum((p.weight * (np.asarray(z) - p.prior)) ** 2))
         total += sum(float(np.sum((p.own_weight * np.asarray(o)) ** 2)) for o in own)
@@ -158,14 +158,14 @@ class ResidualEstimator:
         ]
         return self._here(jnp.asarray(it.z), [jnp.asarray(own) for own in it.own], points)
 
-    def _linear(self, stage: Stage, here: _Here) -> list[Linear]:
+    def _linear(self, stage: Stage, here: _Here) -> list[ResidualLinear]:
         weight, sd = jnp.asarray(self.problem.own_weight), self.problem.initial_sd
         return [
             linear_rows(stage.model, jnp.concatenate([here.z, own]), stage.noise, point, samples, weight, sd)  # pyright: ignore
             for own, point, samples in zip(here.own, here.points, self.samples, strict=True)
         ]
 
-    def _reduce(self, linear: list[Linear], here: _Here, damping: float) -> _Reduced:
+    def _reduce(self, linear: list[ResidualLinear], here: _Here, damping: float) -> _Reduced:
         weight = jnp.asarray(self.problem.weight) ** 2
         away = here.z - jnp.asarray(self.problem.prior)
         N, g, floor = jnp.diag(weight), -weight * away, float(weight @ away**2) / 2
@@ -176,7 +176,7 @@ class ResidualEstimator:
             floor += float(factor.unexplained + R[:, -1] @ R[:, -1]) / 2
         return _Reduced(factors, [T for T, _ in split], N, g, floor)
 
-    def _try(self, stage: Stage, here: _Here, linear: list[Linear], reduced: _Reduced, dz: Array):
+    def _try(self, stage: Stage, here: _Here, linear: list[ResidualLinear], reduced: _Reduced, dz: Array):
         """(new iterate, squared length of the planned displacements)."""
         own, points, length = [], [], 0.0
         for i, (part, samples) in enumerate(zip(linear, self.samples, strict=True)):
@@ -189,7 +189,7 @@ class ResidualEstimator:
             length += float(jnp.sum((part.rows.damping * d) ** 2))
         return self._here(here.z + dz, own, points), length
 
-    def _slope(self, stage: Stage, here: _Here, linear: list[Linear], reduced: _Reduced) -> Array:
+    def _slope(self, stage: Stage, here: _Here, linear: list[ResidualLinear], reduced: _Reduced) -> Array:
         """Derivative of the log-determinant in the shared parameters, poses and offsets following them: 1/2 sum log|F|,
         or minus the log-density of the poses for the joint objective.
         """
@@ -209,7 +209,7 @@ class ResidualEstimator:
         base = at(jnp.zeros_like(here.z))
         return jnp.array([at(row) - base for row in _EPS * jnp.eye(here.z.shape[0])]) / _EPS
 
-    def _log_determinants(self, stage: Stage, linear: list[Linear]) -> tuple[float, float]:
+    def _log_determinants(self, stage: Stage, linear: list[ResidualLinear]) -> tuple[float, float]:
         """(1/2 sum log|F|, sum log|det dw/dq|) of all recordings."""
         found = [log_determinants(part.rows, stage.model.noise_size) for part in linear]
         return sum(float(full - silent) for full, silent, _ in found), sum(float(d) for _, _, d in found)

@@ -14,15 +14,15 @@ import jax.numpy as jnp
 from ..._compiled import wide
 from ..._typing import Array, Float, Scalar
 from ...math import bordered, small
-from ...math.bordered import Rows
+from ...math.bordered import BorderedRows
 from ...protocol import AbstractResidualModel, Noise, Samples
 from ...protocol.asked import admissible, tracking_gain
-from ..linearise import Path, after, before, chunked, residuals, untold, whitened
+from ..linearise import Path, after, all_successful, before, chunked, residuals, whitened
 
 _ON_JOINTS = 1e-9  # sd of x_0 off its joints, relative to that of its free directions
 
 
-class Point(NamedTuple):
+class ResidualPoint(NamedTuple):
     """A path with everything that its rows say there."""
 
     path: Path
@@ -30,21 +30,21 @@ class Point(NamedTuple):
     e: Float[Array, "steps c"]  # whitened readings minus predictions
 
 
-class Linear(NamedTuple):
+class ResidualLinear(NamedTuple):
     """Rows of a recording about a point."""
 
-    rows: bordered.Problem  # `damping` holds the metric of the masses
+    rows: bordered.BorderedProblem  # `damping` holds the metric of the masses
     poses: Any  # q_-1 ... q_K
-    impulse: Rows  # of the stiff rows: Jacobian and value
+    impulse: BorderedRows  # of the stiff rows: Jacobian and value
 
 
 @wide
-def read_back(model: AbstractResidualModel, z: Array, noise: Noise, x: Any, samples: Samples) -> Point:
+def read_back(model: AbstractResidualModel, z: Array, noise: Noise, x: Any, samples: Samples) -> ResidualPoint:
     """States x_0 ... x_K with the noise, hints and impulses that explain them."""
     p = model.prepare(z)
     found = jax.vmap(lambda x, x1, u: model.transition(x, x1, p, u, noise))(before(x), after(x), samples.u)
-    path = Path(x, found.w, found.hint, untold(found.w.shape[0]))
-    return Point(path, found.impulse, residuals(model, z, noise, path, samples))
+    path = Path(x, found.w, found.hint, all_successful(found.w.shape[0]))
+    return ResidualPoint(path, found.impulse, residuals(model, z, noise, path, samples))
 
 
 @wide
@@ -52,11 +52,11 @@ def linear_rows(
     model: AbstractResidualModel,
     z: Float[Array, " p"],
     noise: Noise,
-    point: Point,
+    point: ResidualPoint,
     samples: Samples,
     own_weight: Float[Array, " own"],
     sd: float,
-) -> Linear:
+) -> ResidualLinear:
     """Whitened rows of one recording about a point.
 
     **Arguments:** `z`: shared, then own parameters; `own_weight`: 1/sd of the prior of the latter, mean zero; `sd`:
@@ -69,10 +69,10 @@ def linear_rows(
     p0, first = model.prepare(z), _at(point.path.x, 0)
     poses = _with_first(model.earlier(first, p0), point.path.x)
 
-    def split(J: Array, blocks: int, residual: Array) -> Rows:
+    def split(J: Array, blocks: int, residual: Array) -> BorderedRows:
         states, shared, own = jnp.split(J, (blocks * half, blocks * half + p - p_own), axis=-1)
         states = states.reshape(*J.shape[:-1], blocks, half)
-        return Rows(states, jnp.concatenate([own, shared], axis=-1), residual)
+        return BorderedRows(states, jnp.concatenate([own, shared], axis=-1), residual)
 
     def one(args):
         q0, q1, q2, u, y, s, seen = args
@@ -102,19 +102,19 @@ def linear_rows(
     J, off = jax.jacfwd(initial, has_aux=True)(jnp.zeros(2 * half + p, dtype=z.dtype))
     blocks = (steps + 1, 0)
     metric = jnp.linalg.norm(tracking_gain(model, first, p0, noise)[:, :half], axis=0)
-    rows = bordered.Problem(
+    rows = bordered.BorderedProblem(
         triples=triples,
-        pairs=Rows(jnp.zeros((*blocks, 2, half)), jnp.zeros((*blocks, p)), jnp.zeros(blocks)),
+        pairs=BorderedRows(jnp.zeros((*blocks, 2, half)), jnp.zeros((*blocks, p)), jnp.zeros(blocks)),
         initial=split(J, 2, jnp.concatenate([jnp.zeros_like(scale), off])),
         damping=jnp.broadcast_to(metric, (steps + 2, half)),
         prior_border=jnp.eye(p_own, p) * own_weight[:, None],
         prior_residual=own_weight * z[p - p_own :],
     )
-    return Linear(rows, poses, impulse)
+    return ResidualLinear(rows, poses, impulse)
 
 
 @wide
-def eliminate(rows: bordered.Problem, damping: Scalar) -> bordered.Factor:
+def eliminate(rows: bordered.BorderedProblem, damping: Scalar) -> bordered.BorderedFactor:
     """The rows reduced to the border, under so much damping in the metric of the masses."""
     return bordered.eliminate(eqx.tree_at(lambda q: q.damping, rows, jnp.sqrt(damping) * rows.damping))
 
@@ -123,7 +123,9 @@ substitute = wide(bordered.back_substitute)
 sensitivity = wide(bordered.sensitivity)
 
 
-def split_border(factor: bordered.Factor, shared: int) -> tuple[Float[Array, "own s"], Float[Array, "shared s"]]:
+def split_border(
+    factor: bordered.BorderedFactor, shared: int
+) -> tuple[Float[Array, "own s"], Float[Array, "shared s"]]:
     """(T, R), s = shared + 1: own parameters of least cost are -T [dz; 1], and what is left is |R [dz; 1]|^2."""
     rows = jnp.concatenate([factor.border_triangle, factor.border_residual[:, None]], axis=1)
     own = rows.shape[0] - shared
@@ -137,9 +139,9 @@ def displaced(
     dz: Float[Array, " p"],
     d: Float[Array, "blocks half"],
     noise: Noise,
-    linear: Linear,
+    linear: ResidualLinear,
     samples: Samples,
-) -> Point:
+) -> ResidualPoint:
     """The path with its poses moved by d and its parameters by dz, restored to the stiff rows.
 
     The rows are to answer the impulses that the linear model foresees; what the plan then needs in impulses on the
@@ -159,24 +161,24 @@ def displaced(
 
     x0 = admissible(model, model.joined(_at(plan, 0), _at(plan, 1), p), p)
     _, (x, t) = jax.lax.scan(body, x0, (_part(plan, 2, None), samples.u, foreseen))
-    path = Path(_with_first(x0, x), t.w, t.hint, untold(t.w.shape[0]))
-    return Point(path, t.impulse, residuals(model, z + dz, noise, path, samples))
+    path = Path(_with_first(x0, x), t.w, t.hint, all_successful(t.w.shape[0]))
+    return ResidualPoint(path, t.impulse, residuals(model, z + dz, noise, path, samples))
 
 
 @wide
-def log_determinants(rows: bordered.Problem, noises: int) -> tuple[Scalar, Scalar, Scalar]:
+def log_determinants(rows: bordered.BorderedProblem, noises: int) -> tuple[Scalar, Scalar, Scalar]:
     """Half the log-determinants of the Hessian in the poses, of all rows and of all but the readings; and
     sum log|det dw_k / dq_k+1|, the normaliser of the density of the poses.
 
     The difference of the first two is 1/2 sum log|F_k| of the simulator form, up to the prior of x_0.
     """
 
-    def bare(part: Rows, count: int | None = None) -> Rows:
-        return Rows(part.states[..., :count, :, :], part.border[..., :count, :0], part.residual[..., :count])
+    def bare(part: BorderedRows, count: int | None = None) -> BorderedRows:
+        return BorderedRows(part.states[..., :count, :, :], part.border[..., :count, :0], part.residual[..., :count])
 
-    def half_log_det(triples: Rows) -> Scalar:
+    def half_log_det(triples: BorderedRows) -> Scalar:
         none = jnp.zeros_like(rows.damping), jnp.zeros((0, 0)), jnp.zeros(0)
-        return bordered.eliminate(bordered.Problem(triples, bare(rows.pairs), bare(rows.initial), *none)).logdet
+        return bordered.eliminate(bordered.BorderedProblem(triples, bare(rows.pairs), bare(rows.initial), *none)).logdet
 
     E = rows.triples.states[:, :noises, 2, :]
     density = jnp.sum(jax.vmap(small.log_abs_det)(E))

@@ -66,7 +66,7 @@ class Recursion(NamedTuple):
     x: Any  # filtered states, each given the readings up to and in its step
     sd: Float[Array, "steps n"]  # their standard deviations, in tangent coordinates
     innovation: Innovation
-    modes: ModeEstimate | None  # of switching models
+    modes: ModeEstimate  # of switching models, None of others
     last: Any  # what is believed after the last step (`Belief`): to go on from
     first: Any  # and before the first reading
     trail: Any  # of every step, for `smooth`; None where it was not asked for
@@ -83,7 +83,7 @@ class Smoothed(NamedTuple):
     x: Any
     sd: Float[Array, "steps_1 n"]  # None, as `factor`, where an estimator smooths means only (`SlowFilter`)
     factor: Float[Array, "steps_1 n n"]
-    log_probability: Float[Array, "steps_1 modes"] | None = None  # of switching models
+    log_probability: Float[Array, "steps_1 modes"] = None  # pyright: ignore  # of switching models
 
     @property
     def probability(self) -> Float[Array, "steps_1 modes"]:
@@ -162,7 +162,7 @@ class AbstractFilter(eqx.Module):
 
         reading = Reading(samples.y, samples.s, samples.seen)
         last, (filtered, left) = jax.lax.scan(body, belief, (samples.u, reading, noise))
-        return Recursion(*filtered, last=last, first=belief if trail else None, trail=left)
+        return Recursion(*filtered, last=last, first=belief if trail else None, trail=left)  # pyright: ignore[reportArgumentType]
 
 
 class AbstractSmoothingFilter(AbstractFilter):

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ..._typing import AnyArray, Array, Float
-from ...math.smoother import Learned, Path, smoothed
+from ...math.smoother import ForwardPass, ReadingGains, smoothed
 from ...math.sqrt_gaussian import UNROLLED, Affine, condition, lower
 from ...protocol import AbstractModel, Noise
 from ...protocol.asked import first_hint
@@ -37,14 +37,14 @@ class Seen(NamedTuple):
 
     H: Float[Array, "c a"]
     y: Float[Array, " c"]
-    learned: Learned
+    learned: ReadingGains
 
 
 class Trail(NamedTuple):
     """What a filter leaves behind for its smoother: charts, and what it knew in them."""
 
     x: Any
-    path: Path
+    path: ForwardPass
 
     def filtered(self) -> Float[Array, "steps n k"]:
         """Factors of the filtered states: of the predicted ones beside the noise, which readings of a step may see."""
@@ -123,7 +123,7 @@ class Filter(AbstractSmoothingFilter):
         groups, size = said.shape[:2]
         whitened = jnp.where(accepted, post.innovation, 0.0)
         whitened = jnp.concatenate([whitened, jnp.zeros(groups * size - len(y), dtype=y.dtype)]).reshape(groups, size)
-        learned = Learned(post.gain, said, whitened)
+        learned = ReadingGains(post.gain, said, whitened)
         return after, innovation, Seen(jnp.where(accepted, H, 0.0), jnp.where(accepted, y, 0.0), learned)
 
     def updated(
@@ -163,7 +163,7 @@ class Filter(AbstractSmoothingFilter):
 
     def followed(
         self, belief: Belief, u: Array, reading: Reading, noise: Noise
-    ) -> tuple[Belief, Belief, Innovation, Affine, Learned]:
+    ) -> tuple[Belief, Belief, Innovation, Affine, ReadingGains]:
         """A step with its readings: the filtered belief, the next one, the linear model that led there, and what the
         readings did.
         """
@@ -175,12 +175,12 @@ class Filter(AbstractSmoothingFilter):
         J = jnp.zeros((H.shape[0], B.shape[1]), dtype=H.dtype).at[:, : H.shape[1] - n].set(H[:, n:])
         return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y), learned
 
-    def trail(self, predicted: Belief, filtered: Belief, affine: Affine, learned: Learned) -> Trail:
+    def trail(self, predicted: Belief, filtered: Belief, affine: Affine, learned: ReadingGains) -> Trail:
         """What smoothing needs of a step."""
         n = self.model.tangent_size
         if n <= UNROLLED or self.model.reads_pair:
-            return Trail(predicted.x, Path(predicted.mean[:n], predicted.factor[:n, :n], affine, None))
-        return Trail(predicted.x, Path(filtered.mean, filtered.factor, affine, learned))
+            return Trail(predicted.x, ForwardPass(predicted.mean[:n], predicted.factor[:n, :n], affine, None))
+        return Trail(predicted.x, ForwardPass(filtered.mean, filtered.factor, affine, learned))
 
     def smoothed(self, found: Recursion) -> Smoothed:
         """The forward pass's linear models, backwards.

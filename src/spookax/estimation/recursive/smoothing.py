@@ -8,17 +8,17 @@ import jax.numpy as jnp
 
 from ..._compiled import compiled
 from ..._typing import AnyArray, Array, Float
-from ...math.smoother import Path
+from ...math.smoother import ForwardPass
 from ...math.sqrt_gaussian import (
     Affine,
-    Rows,
+    InformationRows,
     backward,
+    backward_with_noise,
     combine,
     condition,
     lower,
     nothing,
     smoothed_in_parallel,
-    spoken,
 )
 from ...protocol import Noise, Samples
 from ..linearise import after, before
@@ -42,10 +42,10 @@ def _predicted(steps: Affine, mean: Array, factor: Array) -> tuple[Array, Array]
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), found, end)
 
 
-def _spoken(steps: Affine) -> Rows:
+def _spoken(steps: Affine) -> InformationRows:
     """What the readings from every step on say about its state, one step after the other; and, of nothing, the end."""
 
-    def back(rows: Rows, step: Affine):
+    def back(rows: InformationRows, step: Affine):
         rows = backward(step, rows)
         return rows, rows
 
@@ -69,9 +69,11 @@ def smooth_affine(
     d, smoothed = jax.vmap(combine)(m, S, rows)
     q = steps.B.shape[2]
 
-    def noise(mean: Array, factor: Array, step: Affine, later: Rows) -> Array:
+    def noise(mean: Array, factor: Array, step: Affine, later: InformationRows) -> Array:
         both = jax.scipy.linalg.block_diag(jnp.eye(q, dtype=mean.dtype), factor)
-        return combine(jnp.concatenate([jnp.zeros(q, dtype=mean.dtype), mean]), both, spoken(step, later))[0][:q]
+        return combine(jnp.concatenate([jnp.zeros(q, dtype=mean.dtype), mean]), both, backward_with_noise(step, later))[
+            0
+        ][:q]
 
     return d, smoothed, jax.vmap(noise)(m[:-1], S[:-1], steps, jax.tree.map(lambda a: a[1:], rows))
 
@@ -162,7 +164,7 @@ class FixedLag(eqx.Module):
         n, c, q = model.tangent_size, model.num_channels, self.filter.rule.noises(model)
         shapes = (n, q), (n,), (c, n), (c, q), (c,)
         still = Affine(jnp.eye(n, dtype=dtype), *(jnp.zeros(shape, dtype=dtype) for shape in shapes))
-        one = Trail(belief.x, Path(belief.mean[:n], belief.factor[:n, :n], still, None))
+        one = Trail(belief.x, ForwardPass(belief.mean[:n], belief.factor[:n, :n], still, None))
         return Window(jax.tree.map(lambda a: jnp.broadcast_to(a, (self.lag + 1, *a.shape)), one), belief)
 
     def step(
@@ -186,7 +188,7 @@ def _lagged(lagged: FixedLag, window: Window, u: Array, reading: Reading, noise:
     f, n = lagged.filter, lagged.filter.model.tangent_size
     belief = window.belief
     _, after, innovation, affine, _ = f.followed(belief, u, reading, noise)
-    new = Trail(belief.x, Path(belief.mean[:n], belief.factor[:n, :n], affine, None))
+    new = Trail(belief.x, ForwardPass(belief.mean[:n], belief.factor[:n, :n], affine, None))
     trail = jax.tree.map(lambda a, b: jnp.concatenate([a[1:], b[None]]), window.trail, new)
     oldest = jax.tree.map(lambda a: a[0], trail)
     rows, _ = jax.lax.scan(

@@ -16,7 +16,7 @@ from ..linearise import backwards
 from ..recursive.every_filter import AbstractFilter, Estimated, Innovation, innovation_of, standard_deviations
 from ..recursive.filter import Filter
 from ..recursive.step_rules import Belief, Context, Extended, Reading
-from .with_parameters import Drift, Joint
+from .with_parameters import AugmentedState, Drift
 
 
 class DualBelief(eqx.Module):
@@ -120,12 +120,12 @@ class DualFilter(AbstractFilter):
     def stepped(
         self, belief: DualBelief, u: Array, reading: Reading, noise: Noise | None, trail: bool
     ) -> tuple[DualBelief, Estimated, None]:
-        """The state is a `Joint` of both, its standard deviations those of one and then of the other."""
+        """The state is an `AugmentedState` of both, its standard deviations those of one and then of the other."""
         if trail:
             raise ValueError("dual filters go forwards only: run them without `trail`")
         filtered, innovation = self.updated(belief, u, reading, noise)
         states, n = filtered.states, self.model.tangent_size
         both = jnp.concatenate([states.factor[:n], filtered.Y[:n] @ filtered.factor], axis=1)
-        x = Joint(self.model.retract(states.x, states.mean[:n]), filtered.z)
+        x = AugmentedState(self.model.retract(states.x, states.mean[:n]), filtered.z)
         sd = jnp.concatenate([standard_deviations(both), standard_deviations(filtered.factor)])
         return self.predicted(filtered, u, noise)[0], Estimated(x, sd, innovation), None

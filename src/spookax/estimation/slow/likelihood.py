@@ -32,7 +32,7 @@ from ...protocol import Samples
 from ..recursive.step_rules import Reading
 from .slow_filter import SlowFilter
 from .slow_rules import SlowBelief, rows_of
-from .with_parameters import Joint
+from .with_parameters import AugmentedState
 
 _CALM = 2  # steps in turn that gain nothing
 
@@ -128,7 +128,7 @@ def most_likely(
     **Raises:** `ValueError` if the likelihood is not finite at `z`.
     """
     weight, z = np.broadcast_to(1.0 / np.asarray(z_sd, float) ** 2, np.shape(z)), np.asarray(z)
-    start = f.init(Joint(x0, jnp.asarray(z)), np.append(np.asarray(x0_sd), np.zeros(z.shape)).astype(z.dtype))
+    start = f.init(AugmentedState(x0, jnp.asarray(z)), np.append(np.asarray(x0_sd), np.zeros(z.shape)).astype(z.dtype))
 
     def at(z: np.ndarray, sweep: Any = _columns) -> tuple[float, np.ndarray, np.ndarray]:
         value, N, g = sweep(f, dataclasses.replace(start, z=jnp.asarray(z)), samples)

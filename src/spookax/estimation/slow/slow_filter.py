@@ -28,9 +28,9 @@ from ...protocol import Noise
 from ...protocol.asked import first_hint
 from ..recursive.every_filter import AbstractSmoothingFilter, Estimated, Innovation, Recursion, Smoothed, innovation_of
 from ..recursive.step_rules import Reading
-from .slow_rules import Motion, News, Rows, SlowBelief, by_derivative, by_sigma_points, rows_of
+from .slow_rules import InnovationGains, ReadingRows, SlowBelief, SlowMotion, by_derivative, by_sigma_points, rows_of
 from .slow_smoother import SlowTrail, smoothed
-from .with_parameters import Joint, WithParameters
+from .with_parameters import AugmentedState, WithParameters
 
 
 class SlowFilter(AbstractSmoothingFilter):
@@ -53,7 +53,7 @@ class SlowFilter(AbstractSmoothingFilter):
     iterations: int = eqx.field(static=True, default=1)
     spread: float | None = eqx.field(static=True, default=None)
 
-    def init(self, x0: Joint, sd: Float[AnyArray, " n_p"] | Float[AnyArray, "n_p k"]) -> SlowBelief:
+    def init(self, x0: AugmentedState, sd: Float[AnyArray, " n_p"] | Float[AnyArray, "n_p k"]) -> SlowBelief:
         """The belief before the first reading: about x0, with standard deviations, or a factor of the covariance.
 
         **Raises:** `ValueError` if `sd` does not have one entry, or row, for each tangent direction and parameter.
@@ -88,7 +88,7 @@ class SlowFilter(AbstractSmoothingFilter):
         after, news, innovation = self.seen(belief, u, reading, noise or self.noise)
         return eqx.tree_at(lambda b: b.P_zz, after, after.P_zz - _square(news.V_z)), innovation
 
-    def predicted(self, belief: SlowBelief, u: Array, noise: Noise | None = None) -> tuple[SlowBelief, Motion]:
+    def predicted(self, belief: SlowBelief, u: Array, noise: Noise | None = None) -> tuple[SlowBelief, SlowMotion]:
         nothing = jnp.zeros((belief.z.shape[0], 0), dtype=belief.z.dtype)
         return self.moved(belief, nothing, u, noise or self.noise)
 
@@ -101,14 +101,16 @@ class SlowFilter(AbstractSmoothingFilter):
         var_z = jnp.diagonal(belief.P_zz) - jnp.sum(news.V_z**2, axis=1)
         sd = jnp.sqrt(jnp.concatenate([jnp.diagonal(filtered.P_aa)[:n], var_z]))
         left = SlowTrail(belief.x, news, filtered.mean, filtered.z, move) if trail else None
-        x = Joint(self.model.model.retract(belief.x, filtered.mean[:n]), filtered.z)
+        x = AugmentedState(self.model.model.retract(belief.x, filtered.mean[:n]), filtered.z)
         return after, Estimated(x, sd, innovation), left
 
     def smoothed(self, found: Recursion) -> Smoothed:
-        """Means only, as a `Joint` of states and parameters: see `slow_smoother`. A trail is some p-vectors a step."""
+        """Means only, as an `AugmentedState`: see `slow_smoother`. A trail is some p-vectors a step."""
         return Smoothed(smoothed(self.model, found.first, found.trail), None, None)  # pyright: ignore[reportArgumentType]
 
-    def seen(self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise) -> tuple[SlowBelief, News, Innovation]:
+    def seen(
+        self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise
+    ) -> tuple[SlowBelief, InnovationGains, Innovation]:
         """The belief given readings, but for P_zz, which is that of `belief` less V_z V_z'; what was new in them."""
         a, dz = belief.mean, jnp.zeros_like(belief.z)
         for _ in range(self.iterations - 1):
@@ -130,7 +132,9 @@ class SlowFilter(AbstractSmoothingFilter):
         )
         return after, news, innovation
 
-    def moved(self, belief: SlowBelief, V: Float[Array, "p c"], u: Array, noise: Noise) -> tuple[SlowBelief, Motion]:
+    def moved(
+        self, belief: SlowBelief, V: Float[Array, "p c"], u: Array, noise: Noise
+    ) -> tuple[SlowBelief, SlowMotion]:
         """The belief a step later, where P_zz at the start is that of `belief` less V V'; the motion that led there."""
         M, C, E, x1, hint = move = self.motion(belief, u, noise)
         side = belief.P_za @ M.T + (belief.P_zz @ C.T - V @ (V.T @ C.T))  # covariance of z and d+
@@ -141,14 +145,14 @@ class SlowFilter(AbstractSmoothingFilter):
         P_zz = decay**2 * (belief.P_zz - _square(V)) + jnp.diag(jnp.broadcast_to(variance, belief.z.shape))
         return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint), move
 
-    def motion(self, belief: SlowBelief, u: Array, noise: Noise) -> Motion:
+    def motion(self, belief: SlowBelief, u: Array, noise: Noise) -> SlowMotion:
         """The step as a linear model."""
         if self.spread is None:
             return by_derivative(self.model.model, belief, u, noise)
         return by_sigma_points(self.model.model, belief, u, noise, self.spread)
 
 
-def _news(belief: SlowBelief, rows: Rows) -> tuple[News, Scalar]:
+def _news(belief: SlowBelief, rows: ReadingRows) -> tuple[InnovationGains, Scalar]:
     """What rows say beside the belief, and log |F|."""
     H_a, H_z, y = rows
     G_a, G_z = belief.P_aa @ H_a.T, belief.P_za @ H_a.T
@@ -158,7 +162,7 @@ def _news(belief: SlowBelief, rows: Rows) -> tuple[News, Scalar]:
     L, split = small.cholesky(F), 1 + belief.mean.shape[0]
     white = small.solve_lower(L, jnp.column_stack([y - H_a @ belief.mean, G_a.T, G_z.T]))
     W_a, W_z = small.solve_lower(L, H_a), None if H_z is None else small.solve_lower(L, H_z)
-    news = News(white[:, 0], white[:, 1:split].T, white[:, split:].T, W_a, W_z)
+    news = InnovationGains(white[:, 0], white[:, 1:split].T, white[:, split:].T, W_a, W_z)
     return news, 2.0 * jnp.sum(jnp.log(jnp.diagonal(L)))
 
 

@@ -35,7 +35,7 @@ class SlowBelief(eqx.Module):
     hint: Float[Array, " h"]
 
 
-class Rows(NamedTuple):
+class ReadingRows(NamedTuple):
     """Readings as rows H_a a + H_z (z - z_now) + n = y, n ~ N(0, 1); no H_z where they do not depend on z."""
 
     H_a: Float[Array, "c a"]
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     y: Float[Array, " c"]
 
 
-class News(NamedTuple):
+class InnovationGains(NamedTuple):
     """What the readings of a step say beside their prediction: with F = L L' of the rows, and P before them."""
 
     nu: Float[Array, " c"]  # innovations, each given those before it, in its own standard deviation
@@ -53,7 +53,7 @@ class News(NamedTuple):
     W_z: Float[Array, "c p"] | None
 
 
-class Motion(NamedTuple):
+class SlowMotion(NamedTuple):
     """A step as d+ = M (a - mean) + C (z - z_now) + E v, v ~ N(0, 1), about the state `x` that it leads to."""
 
     M: Float[Array, "n a"]
@@ -65,7 +65,7 @@ class Motion(NamedTuple):
 
 def rows_of(
     model: AbstractModel, belief: SlowBelief, u: Array, reading: Reading, noise: Noise, a: Array, dz: Array
-) -> Rows:
+) -> ReadingRows:
     """The readings linearised at (a, z + dz)."""
 
     def context(dz: Array) -> Context:
@@ -83,12 +83,12 @@ def rows_of(
 
     if not _depends(lambda dz: read(a, dz), dz):
         e, (J_a,) = backwards(lambda a: read(a, dz), a)
-        return Rows(-J_a, None, e - J_a @ a)
+        return ReadingRows(-J_a, None, e - J_a @ a)
     e, (J_a, J_z) = backwards(read, a, dz)
-    return Rows(-J_a, -J_z, e - J_a @ a - J_z @ dz)
+    return ReadingRows(-J_a, -J_z, e - J_a @ a - J_z @ dz)
 
 
-def by_derivative(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noise) -> Motion:
+def by_derivative(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noise) -> SlowMotion:
     """The motion by its derivative at the mean."""
     at = Context(model, model.prepare(belief.z), noise, u)
     d, w = at.split(belief.mean)
@@ -99,11 +99,11 @@ def by_derivative(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noi
 
     _, (A, B, C) = backwards(stepped, d, w, belief.z)
     if model.reads_pair:
-        return Motion(jnp.concatenate([A, B], axis=1), C, jnp.zeros((d.shape[0], 0), dtype=d.dtype), x1, hint)
-    return Motion(A, C, B, x1, hint)
+        return SlowMotion(jnp.concatenate([A, B], axis=1), C, jnp.zeros((d.shape[0], 0), dtype=d.dtype), x1, hint)
+    return SlowMotion(A, C, B, x1, hint)
 
 
-def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noise, spread: float) -> Motion:
+def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noise, spread: float) -> SlowMotion:
     """The motion by sigma points in a, as `Unscented` places them; in z by the derivative of their average.
 
     Needs a P_aa of full rank.
@@ -134,7 +134,7 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
     if not model.reads_pair:
         _, (by_w,) = backwards(lambda w: stepped(belief.mean, w, at.p), at.split(belief.mean)[1])
         E = jnp.concatenate([E, by_w], axis=1)
-    return Motion(M, C, E, model.retract(x1, shift), hint)
+    return SlowMotion(M, C, E, model.retract(x1, shift), hint)
 
 
 def _depends(function: Callable[[Array], Array], x: Array) -> bool:

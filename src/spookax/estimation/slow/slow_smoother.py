@@ -16,21 +16,21 @@ import jax
 import jax.numpy as jnp
 
 from ..._typing import Array, Float
-from .slow_rules import Motion, News, SlowBelief
-from .with_parameters import Joint, WithParameters
+from .slow_rules import InnovationGains, SlowBelief, SlowMotion
+from .with_parameters import AugmentedState, WithParameters
 
 
 class SlowTrail(NamedTuple):
     """What the forward pass leaves behind; leading axis: steps."""
 
     x: Any  # charts of the predicted states
-    news: News
+    news: InnovationGains
     mean: Float[Array, "steps a"]  # filtered
     z: Float[Array, "steps p"]
-    move: Motion
+    move: SlowMotion
 
 
-def smoothed(model: WithParameters, start: SlowBelief, trail: SlowTrail) -> Joint:
+def smoothed(model: WithParameters, start: SlowBelief, trail: SlowTrail) -> AugmentedState:
     """States and parameters given all readings, at the start of every step and after the last one."""
     n, retract, dtype = model.model.tangent_size, model.model.retract, trail.z.dtype
 
@@ -62,4 +62,6 @@ def smoothed(model: WithParameters, start: SlowBelief, trail: SlowTrail) -> Join
     (a, z), (many_a, many_z) = jax.lax.scan(ahead, first, (steps, news))
     end = retract(jax.tree.map(lambda x: x[-1], trail.move.x), a[:n])
     x = jax.vmap(retract)(trail.x, many_a[:, :n])
-    return jax.tree.map(lambda most, last: jnp.concatenate([most, last[None]]), Joint(x, many_z), Joint(end, z))
+    return jax.tree.map(
+        lambda most, last: jnp.concatenate([most, last[None]]), AugmentedState(x, many_z), AugmentedState(end, z)
+    )

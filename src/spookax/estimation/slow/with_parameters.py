@@ -20,7 +20,7 @@ from ...protocol.asked import admissible, duration, first_hint, first_sd, replay
 from ...protocol.core import Capability
 
 
-class Joint(NamedTuple):
+class AugmentedState(NamedTuple):
     """State of a model and its parameters."""
 
     x: Any
@@ -41,9 +41,9 @@ class Drift(eqx.Module):
 class WithParameters(AbstractModel, SearchedStep, CarriedPoses, ConstrainedStart, FirstSpread, PlanTracking):
     """A model whose parameters are part of its state: constant, or drifting.
 
-    The state is a `Joint(x, z)`, its tangent that of x followed by the p parameters; it has no parameters itself (an
-    empty z). Every recursive estimator and smoother takes it; with constant parameters an extended filter is the
-    recursive form of the joint batch problem (Friedland 1969). It can do what its model can, but for two:
+    The state is an `AugmentedState(x, z)`, its tangent that of x followed by the p parameters; it has no parameters
+    itself (an empty z). Every recursive estimator and smoother takes it; with constant parameters an extended filter is
+    the recursive form of the joint batch problem (Friedland 1969). It can do what its model can, but for two:
     hold the effect of noise (it has no parameters that change) and say how long its step is (it depends on the state).
     """
 
@@ -89,32 +89,34 @@ class WithParameters(AbstractModel, SearchedStep, CarriedPoses, ConstrainedStart
         h = duration(self.model, p)
         return jnp.exp(-jnp.asarray(self.drift.decay, dtype) * h), jnp.asarray(self.drift.density, dtype) ** 2 * h
 
-    def step(self, x: Joint, p: None, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[Joint, Array]:
+    def step(
+        self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, hint: Array
+    ) -> tuple[AugmentedState, Array]:
         p, m = self.model.prepare(x.z), self.model.noise_size
         x1, hint = self.model.step(x.x, p, u, w[:m], noise, hint)
-        return Joint(x1, self.after(x.z, p, w[m:])), hint
+        return AugmentedState(x1, self.after(x.z, p, w[m:])), hint
 
     def stepped(
-        self, x: Joint, p: None, u: Array, w: Array, noise: Noise, hint: Array
-    ) -> tuple[Joint, Array, STEP_RESULTS]:
+        self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, hint: Array
+    ) -> tuple[AugmentedState, Array, STEP_RESULTS]:
         p, m = self.model.prepare(x.z), self.model.noise_size
         x1, hint, result = stepped(self.model, x.x, p, u, w[:m], noise, hint)
-        return Joint(x1, self.after(x.z, p, w[m:])), hint, result
+        return AugmentedState(x1, self.after(x.z, p, w[m:])), hint, result
 
-    def replay(self, x: Joint, p: None, u: Array, w: Array, noise: Noise, hint: Array) -> Joint:
+    def replay(self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, hint: Array) -> AugmentedState:
         p, m = self.model.prepare(x.z), self.model.noise_size
-        return Joint(replayed(self.model, x.x, p, u, w[:m], noise, hint), self.after(x.z, p, w[m:]))
+        return AugmentedState(replayed(self.model, x.x, p, u, w[:m], noise, hint), self.after(x.z, p, w[m:]))
 
     @property
     def carried(self) -> int:
         return self._poses.carried
 
-    def carry(self, x: Joint, x1: Joint, p: None) -> Joint:
-        return Joint(self._poses.carry(x.x, x1.x, self.model.prepare(x.z)), x1.z)
+    def carry(self, x: AugmentedState, x1: AugmentedState, p: None) -> AugmentedState:
+        return AugmentedState(self._poses.carry(x.x, x1.x, self.model.prepare(x.z)), x1.z)
 
-    def retract_rates(self, x: Joint, d: Float[Array, " half"]) -> Joint:
+    def retract_rates(self, x: AugmentedState, d: Float[Array, " half"]) -> AugmentedState:
         rates = self.model.tangent_size - self.carried
-        return Joint(self._poses.retract_rates(x.x, d[:rates]), x.z + d[rates:])
+        return AugmentedState(self._poses.retract_rates(x.x, d[:rates]), x.z + d[rates:])
 
     @property
     def _poses(self) -> CarriedPoses:
@@ -122,27 +124,27 @@ class WithParameters(AbstractModel, SearchedStep, CarriedPoses, ConstrainedStart
         assert poses is not None
         return poses
 
-    def first_sd(self, x: Joint, p: None, sd: Scalar) -> Float[Array, " n"]:
+    def first_sd(self, x: AugmentedState, p: None, sd: Scalar) -> Float[Array, " n"]:
         """That of parameters, which have no unit here, is `sd` as it stands."""
         of_state = first_sd(self.model, x.x, self.model.prepare(x.z), sd)
         return jnp.concatenate([of_state, jnp.broadcast_to(sd, (self.size,))])
 
-    def observe(self, x: Joint, x1: Joint, p: None, s: Scalar) -> Float[Array, " channels"]:
+    def observe(self, x: AugmentedState, x1: AugmentedState, p: None, s: Scalar) -> Float[Array, " channels"]:
         return self.model.observe(x.x, x1.x, self.model.prepare(x.z), s)
 
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         return self.model.difference(y, predicted)
 
-    def start(self, x: Joint, p: None) -> Joint:
-        return Joint(admissible(self.model, x.x, self.model.prepare(x.z)), x.z)
+    def start(self, x: AugmentedState, p: None) -> AugmentedState:
+        return AugmentedState(admissible(self.model, x.x, self.model.prepare(x.z)), x.z)
 
-    def tracking_gain(self, x: Joint, p: None, noise: Noise) -> Float[Array, "m n"]:
+    def tracking_gain(self, x: AugmentedState, p: None, noise: Noise) -> Float[Array, "m n"]:
         gain = tracking_gain(self.model, x.x, self.model.prepare(x.z), noise)
         return jnp.pad(gain, ((0, self.noise_size - self.model.noise_size), (0, self.size)))
 
-    def retract(self, x: Joint, d: Float[Array, " n"]) -> Joint:
+    def retract(self, x: AugmentedState, d: Float[Array, " n"]) -> AugmentedState:
         n = self.model.tangent_size
-        return Joint(self.model.retract(x.x, d[:n]), x.z + d[n:])
+        return AugmentedState(self.model.retract(x.x, d[:n]), x.z + d[n:])
 
-    def local(self, x1: Joint, x0: Joint) -> Float[Array, " n"]:
+    def local(self, x1: AugmentedState, x0: AugmentedState) -> Float[Array, " n"]:
         return jnp.concatenate([self.model.local(x1.x, x0.x), x1.z - x0.z])

@@ -29,7 +29,7 @@ from .estimator import ModeTrail
 from .merging import Modes, at, merge, transported
 from .mixtures import KeepHeaviest, Mixtures
 from .mode_smoother import backwards, followed, summarised
-from .sharing import AllPairs, Led, Motion
+from .sharing import AllPairs, Led, ModeMotion
 
 
 class Moved(NamedTuple):
@@ -37,7 +37,7 @@ class Moved(NamedTuple):
 
     before: Any
     after: Any
-    motion: Motion
+    motion: ModeMotion
 
 
 _LEAST = 1e-290  # probability at which a mode that is all but excluded is held: it can come back
@@ -108,10 +108,10 @@ class IMM(AbstractBank):
         return Modes(beliefs, log_total)
 
     def predicted(self, modes: Modes, u: Array, noise: Noise | None = None) -> tuple[Modes, Moved]:
-        def one(f: Filter, belief: Belief, level: Noise | None) -> tuple[Belief, Motion]:
+        def one(f: Filter, belief: Belief, level: Noise | None) -> tuple[Belief, ModeMotion]:
             after, (A, noises, c) = f.predicted(belief, u, level or f.noise)
             m = belief.mean.shape[0] - f.model.tangent_size
-            return after, Motion(jnp.concatenate([A, noises[:, :m]], axis=1), noises[:, m:], c)
+            return after, ModeMotion(jnp.concatenate([A, noises[:, :m]], axis=1), noises[:, m:], c)
 
         if self.model.reads_pair:
             after, motion = self.each(one, modes.beliefs, noise)

@@ -27,10 +27,10 @@ from .bank import AbstractBank, checked
 from .estimator import ModeTrail
 from .mixtures import AbstractCollapse, KeepHeaviest, Mixtures
 from .mode_smoother import backwards, followed, summarised
-from .sharing import AbstractSharing, AllPairs, Led, Motion
+from .sharing import AbstractSharing, AllPairs, Led, ModeMotion
 
 
-class Step(NamedTuple):
+class MixtureStep(NamedTuple):
     """What moved the beliefs of a step: they are moved again on the way back, which takes less memory."""
 
     u: Array
@@ -89,19 +89,19 @@ class MixtureFilter(AbstractBank):
         weight, beliefs, origin = found
         return Mixtures(beliefs, weight, origin)
 
-    def predicted(self, modes: Mixtures, u: Array, noise: Noise | None = None) -> tuple[Mixtures, Step]:
+    def predicted(self, modes: Mixtures, u: Array, noise: Noise | None = None) -> tuple[Mixtures, MixtureStep]:
         led = self._led(modes, u, noise)[0]
         weight = modes.log_weight[:, :, None] + jnp.log(jnp.asarray(self.transition))[:, None, :]
         all_to = jax.tree.map(lambda a: _by_end(a), (led, weight))
-        return Mixtures(*all_to), Step(u, noise)
+        return Mixtures(*all_to), MixtureStep(u, noise)
 
-    def _led(self, modes: Mixtures, u: Array, noise: Noise | None) -> tuple[Belief, Motion]:
+    def _led(self, modes: Mixtures, u: Array, noise: Noise | None) -> tuple[Belief, ModeMotion]:
         """Every belief moved by the model of every mode; leading axes: modes before, components, modes after."""
 
-        def one(f: Filter, level: Noise | None) -> tuple[Belief, Motion]:
-            def moved(belief: Belief) -> tuple[Belief, Motion]:
+        def one(f: Filter, level: Noise | None) -> tuple[Belief, ModeMotion]:
+            def moved(belief: Belief) -> tuple[Belief, ModeMotion]:
                 after, motion = f.predicted(belief, u, level or f.noise)
-                return after, Motion(*motion)
+                return after, ModeMotion(*motion)
 
             return jax.vmap(jax.vmap(moved))(modes.beliefs)
 

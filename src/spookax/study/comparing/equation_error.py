@@ -32,14 +32,14 @@ _MEAN = 10  # steps that the error is averaged over, lest the noise of second de
 _EVALUATIONS = 50
 
 
-class LeastSquares(NamedTuple):
+class EquationErrorFit(NamedTuple):
     """Parameters in the coordinates of the search."""
 
     z: Float[np.ndarray, " p"]
     covariance: Float[np.ndarray, "p p"]  # of z, as if the errors were independent; infinite for what keeps its start
 
 
-def equation_error(study: Study, scene: Scene, recordings: Sequence[Recording]) -> LeastSquares | None:
+def equation_error(study: Study, scene: Scene, recordings: Sequence[Recording]) -> EquationErrorFit | None:
     """Parameters by least squares of the equation error.
 
     None if the readings do not tell the motion of all axes. What has no part in a step (offsets of sensors) stays at
@@ -48,7 +48,7 @@ def equation_error(study: Study, scene: Scene, recordings: Sequence[Recording]) 
     return least_squares_of(set_up(study, scene, list(recordings)))
 
 
-def least_squares_of(setup: Setup) -> LeastSquares | None:
+def least_squares_of(setup: Setup) -> EquationErrorFit | None:
     """The same of a study that is set up."""
     plans = setup.plans()
     if not all(all(measured) for _, measured in plans):
@@ -82,8 +82,8 @@ def least_squares_of(setup: Setup) -> LeastSquares | None:
         scaled = found.jac / size
         variance = 2 * found.cost / max(len(found.fun) - told.sum(), 1)
         covariance[np.ix_(told, told)] = variance * np.linalg.pinv(scaled.T @ scaled) / size / size[:, None]
-        return LeastSquares(start, covariance)
-    return LeastSquares(start, np.diag(np.full(len(start), np.inf)))
+        return EquationErrorFit(start, covariance)
+    return EquationErrorFit(start, np.diag(np.full(len(start), np.inf)))
 
 
 def _averaged(setup: Setup, index: int, x: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from ...estimation.batch.one_recording import Plan, follow, gains_of, linearised
 from ...estimation.batch.problem import Fit, Iterate
 from ...estimation.batch.shooting import segmented, shoot, shots
 from ...estimation.batch.uncertainty import state_uncertainty
-from ...estimation.linearise import Path, before, untold
+from ...estimation.linearise import Path, all_successful, before
 from ...models import Equations
 from ...models.parameters import values_and_sd
 from ...protocol import ModelError, Noise, Samples
@@ -30,7 +30,7 @@ _SPREAD = np.log(3.0)  # of restarts, in z
 _MULTIPLE = 64  # steps are filled up to a multiple of this
 
 
-class Grid:
+class StampGrid:
     """Steps between stamps: as many equal ones, none longer than h, as lead from one to the next."""
 
     def __init__(self, time: Float[AnyArray, " k"], h: float):
@@ -103,7 +103,7 @@ def first_path(
     x = np.asarray(f.smooth(f.run(f.init(np.asarray(x0), np.asarray(sd)), samples, trail=True)).x)
     steps = len(samples.u)
     still = np.zeros((steps, model.noise_size))
-    plan = Path(x, still, np.zeros((steps, 0)), untold(steps))
+    plan = Path(x, still, np.zeros((steps, 0)), all_successful(steps))
     gains = gains_of(linearised(model, np.asarray(z), led, plan, samples))
     return follow(model, np.asarray(z), led, Plan(before(x), still, gains), samples.u, np.zeros(0)), scale
 
@@ -142,7 +142,7 @@ def identify_equations(
     y, sd = np.asarray(y, dtype=float), np.asarray(sd, dtype=float)
     u = np.zeros((len(y), 0)) if u is None else np.asarray(u, dtype=float)
     _check(model, np.asarray(time), y, u, sd)
-    grid = Grid(time, float(model.h))
+    grid = StampGrid(time, float(model.h))
     samples = grid.samples(y, u, sd)
     x0 = np.zeros(model.tangent_size) if x0 is None else np.asarray(x0, dtype=float)
     x0_sd = np.broadcast_to(np.asarray(x0_sd, dtype=float), x0.shape)
@@ -188,7 +188,7 @@ def shoot_equations(
     y, sd = np.asarray(y, dtype=float), np.asarray(sd, dtype=float)
     u = np.zeros((len(y), 0)) if u is None else np.asarray(u, dtype=float)
     _check(model, np.asarray(time), y, u, sd)
-    samples = Grid(time, float(model.h)).samples(y, u, sd)
+    samples = StampGrid(time, float(model.h)).samples(y, u, sd)
     x0 = np.zeros(model.tangent_size) if x0 is None else np.asarray(x0, dtype=float)
     x0_sd = np.broadcast_to(np.asarray(x0_sd, dtype=float), x0.shape)
     z0, noise = model.unknown.start(), Noise(on_device(process), on_device(sd))
@@ -224,7 +224,7 @@ def _check(model: Equations, time: np.ndarray, y: np.ndarray, u: np.ndarray, sd:
         raise ModelError(f"`sd` must be above zero, got {sd}")
 
 
-def _estimate(model: Equations, grid: Grid, problem: Problem, found: Fit) -> EquationsEstimate:
+def _estimate(model: Equations, grid: StampGrid, problem: Problem, found: Fit) -> EquationsEstimate:
     z = np.asarray(found.iterate.z)
     value, spread = values_and_sd(model.unknown, z, found.covariance)
     start = np.asarray(model.unknown.values(jnp.asarray(problem.z0)))

@@ -16,7 +16,7 @@ from ...estimation.batch.bounded_step import box_step
 from ...estimation.batch.one_recording import Plan, follow, stiff_gains
 from ...estimation.batch.problem import Fit, Iterate
 from ...estimation.batch.simulator_form import Estimator
-from ...estimation.linearise import Path, before, untold
+from ...estimation.linearise import Path, all_successful, before
 from ...models import Multibody
 from ...models.multibody import BodyState
 from ..file.model import Study
@@ -81,4 +81,4 @@ def _finer(path: Path, steps: int) -> Path:
         return np.concatenate([rows, np.zeros((steps - len(rows), *rows.shape[1:]))])
 
     # whitened impulses of two steps add up to that of one
-    return Path(finer, held(path.w) / np.sqrt(2), held(path.hint), untold(steps))
+    return Path(finer, held(path.w) / np.sqrt(2), held(path.hint), all_successful(steps))

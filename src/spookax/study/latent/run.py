@@ -42,7 +42,7 @@ _OF_SENSORS = {"displacement": "m", "velocity": "m/s", "acceleration": "m/s^2"}
 
 
 @dataclass(frozen=True)
-class Found:
+class LatentFit:
     """What `spookax latent` finds; `content` is that of latent.json, `states` has arrays by RUN/quantity."""
 
     content: dict[str, Any]
@@ -82,7 +82,7 @@ def _csv(path: Path, columns: dict[str, np.ndarray]) -> None:
     path.write_text(text + "\n".join(rows) + "\n", encoding="utf-8")
 
 
-def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], None] | None = None) -> Found:
+def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], None] | None = None) -> LatentFit:
     """The friction force along the recordings of a study, and what follows from it.
 
     **Arguments:** the study or its file; `report`: called with what is done, and a place to stop.
@@ -106,7 +106,9 @@ def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], 
         return _latent(study, records, held_back, told)
 
 
-def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], told: Callable[[str], None]) -> Found:
+def _latent(
+    study: LatentStudy, records: list[Record], held_back: list[Record], told: Callable[[str], None]
+) -> LatentFit:
     known = study.latent
     setting = setting_of(study)
     m = guess = Mechanism(known.mass, known.damping, known.stiffness)
@@ -169,7 +171,7 @@ def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], 
             "base": study.base,
         },
     }
-    return Found(content, states, scene)
+    return LatentFit(content, states, scene)
 
 
 def setting_of(study: LatentStudy) -> Setting:

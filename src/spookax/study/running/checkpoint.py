@@ -10,7 +10,7 @@ import numpy as np
 from ..._compiled import on_device
 from ...estimation.batch.problem import Iterate
 from ...estimation.linearise import Path as Trajectory
-from ...estimation.linearise import untold
+from ...estimation.linearise import all_successful
 from ...models import BodyState
 from ...protocol import Noise
 from ...scene import FileError, FileProblem
@@ -77,7 +77,7 @@ def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, I
             raise FileError([FileProblem(str(file), 0, "", None, message, "Run without --resume.")])
         x = BodyState(*(on_device(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near", "c")))
         own.append(on_device(data[f"{i}/own"]))
-        paths.append(Trajectory(x, on_device(data[f"{i}/w"]), on_device(data[f"{i}/hint"]), untold(grid.steps)))
+        paths.append(Trajectory(x, on_device(data[f"{i}/w"]), on_device(data[f"{i}/hint"]), all_successful(grid.steps)))
     stage = min(int(data["stage"]), len(setup.stages) - 1)
     given = setup.stages[stage].noise
     process, sensor = data["process"] / np.asarray(given.process), data["sensor"] / np.asarray(given.sensor)

@@ -13,7 +13,7 @@ from ...estimation import Problem, Stage
 from ...estimation.batch import blocks
 from ...estimation.batch.one_recording import Plan, follow, stiff_gains
 from ...estimation.batch.problem import Iterate
-from ...estimation.linearise import Path, before, untold
+from ...estimation.linearise import Path, all_successful, before
 from ...models import Free, Multibody, ParameterMap, ProcessNoise, Tie
 from ...models.parameters import natural_values
 from ...protocol import Noise
@@ -104,7 +104,7 @@ class Setup:
             x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
             w, hint = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
-            found.append((Path(x, w, hint, untold(grid.steps)), measured))
+            found.append((Path(x, w, hint, all_successful(grid.steps)), measured))
         return found
 
     def start(self, plans: list[tuple[Path, tuple[bool, ...]]] | None = None) -> Iterate:

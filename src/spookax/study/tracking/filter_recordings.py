@@ -13,7 +13,17 @@ import numpy as np
 
 from ..._compiled import on_device
 from ..._typing import Array
-from ...estimation import IMM, Drift, EnsembleFilter, Extended, Filter, Joint, Unscented, WithParameters, gate_of
+from ...estimation import (
+    IMM,
+    AugmentedState,
+    Drift,
+    EnsembleFilter,
+    Extended,
+    Filter,
+    Unscented,
+    WithParameters,
+    gate_of,
+)
 from ...estimation.batch.one_recording import first_state
 from ...estimation.linearise import Path as StatePath
 from ...math.sqrt_gaussian import lower
@@ -180,7 +190,7 @@ class _Tracker:
         count = len(self.z)
         Z[:count, :count] = self.z_factor
         Z[count:, count:] = np.diag(1 / self.setup.problem.own_weight) if own else 0.0
-        return Joint(x, on_device(z)), np.block([[S, np.asarray(Y0) @ Z], [np.zeros((len(z), len(S))), Z]])
+        return AugmentedState(x, on_device(z)), np.block([[S, np.asarray(Y0) @ Z], [np.zeros((len(z), len(S))), Z]])
 
     def _through(self, samples: Samples, path: StatePath) -> Track:
         """A recording gone through, states and parameters apart from each other."""

@@ -8,7 +8,7 @@ import numpy as np
 from ..._compiled import compiled, on_device
 from ..._typing import Array, Float
 from ...estimation import Innovation, faults, innovation_tests
-from ...estimation.linearise import Path, untold
+from ...estimation.linearise import Path, all_successful
 from ...models import Multibody, ParameterMap
 from ..file.modes import changes
 from ..judging.output import as_read, axis_readings, axis_sd, poses
@@ -33,7 +33,7 @@ class Track(NamedTuple):
         """The states as pairs for every step, the last one repeated."""
         x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), self.x)
         none = np.zeros((len(self.factor), 0))
-        return Path(x, none, none, untold(len(none)))
+        return Path(x, none, none, all_successful(len(none)))
 
 
 def along(setup: Setup, models: list[Multibody], i: int, track: Track) -> Float[np.ndarray, "samples channels"]:
