@@ -166,7 +166,7 @@ def test_a_model_with_parameters_as_states_does_what_its_model_does(rng):
     joint = WithParameters(model, 1, Drift(jnp.asarray(0.1)))
     x, x1 = (Mass(*jnp.asarray(rng.normal(size=(2, 1)))) for _ in range(2))
     p, both, both1 = model.prepare(z), AugmentedState(x, z), AugmentedState(x1, z + 1)
-    u, w, hint, still = jnp.ones(1), jnp.array([0.3]), jnp.array([0.5]), jnp.zeros(1)
+    u, w, hint, still, half = jnp.ones(1), jnp.array([0.3]), jnp.array([0.5]), jnp.zeros(1), jnp.asarray(0.5)
     ends = asked.stepped(joint, both, None, u, jnp.append(w, 0.0), NOISE, hint)
     wanted = asked.stepped(model, x, p, u, w, NOISE, hint)
     same((ends[0].x, ends[1]), wanted[:2])
@@ -184,7 +184,7 @@ def test_a_model_with_parameters_as_states_does_what_its_model_does(rng):
     same(gain[:1, :2], asked.tracking_gain(model, x, p, NOISE))
     assert np.all(gain[1:] == 0)
     assert np.all(gain[:, 2:] == 0)
-    same(joint.observe(both, both1, None, 0.5), model.observe(x, x1, p, 0.5))
+    same(joint.observe(both, both1, None, half), model.observe(x, x1, p, half))
     same(joint.difference(3.0 + still, -3.0 + still), model.difference(3.0 + still, -3.0 + still))
     assert joint.reads_pair is model.reads_pair
     with pytest.raises(NotImplementedError, match="how long its step is"):

@@ -56,7 +56,7 @@ class BorderedProblem(eqx.Module):
     triples: BorderedRows
     pairs: BorderedRows
     initial: BorderedRows
-    damping: Float[Array, "n+1 b"]
+    damping: Float[Array, "n_1 b"]
     prior_border: Float[Array, "q p"]
     prior_residual: Float[Array, " q"]
 
@@ -70,16 +70,16 @@ class BorderedFactor(eqx.Module):
         cost(dchi) = unexplained + |border_triangle dchi + border_residual|^2.
     """
 
-    pivot: Float[Array, "n+1 b b"]  # R_k, upper triangular; Cov(d_k | later states, border) = R_k^-1 R_k^-T
-    ahead: Float[Array, "n+1 b 2b"]
-    along: Float[Array, "n+1 b p"]
-    offset: Float[Array, "n+1 b"]
+    pivot: Float[Array, "n_1 b b"]  # R_k, upper triangular; Cov(d_k | later states, border) = R_k^-1 R_k^-T
+    ahead: Float[Array, "n_1 b 2*b"]
+    along: Float[Array, "n_1 b p"]
+    offset: Float[Array, "n_1 b"]
     border_triangle: Float[Array, "p p"]  # R_p, upper triangular; singular where the rows say nothing
     border_residual: Float[Array, " p"]  # y_p
     unexplained: Scalar  # sum of squares that no choice of the unknowns reduces
 
     @property
-    def pivots(self) -> Float[Array, "n+1 b"]:
+    def pivots(self) -> Float[Array, "n_1 b"]:
         """Size of the pivot of each state unknown: zero, next to its rows, where no row determines it.
 
         An exact zero makes states and covariances infinite or NaN: damp, or add the row that is missing.
@@ -95,7 +95,7 @@ class BorderedFactor(eqx.Module):
 class Covariance(NamedTuple):
     """Blocks of the covariance of the states."""
 
-    blocks: Float[Array, "n+1 b b"]  # Cov(d_k, d_k)
+    blocks: Float[Array, "n_1 b b"]  # Cov(d_k, d_k)
     pairs: Float[Array, "n b b"]  # Cov(d_k, d_k+1)
 
 
@@ -165,13 +165,13 @@ def border_covariance(factor: BorderedFactor) -> Float[Array, "p p"]:
     return inverse @ inverse.T
 
 
-def back_substitute(factor: BorderedFactor, dchi: Float[Array, " p"]) -> Float[Array, "n+1 b"]:
+def back_substitute(factor: BorderedFactor, dchi: Float[Array, " p"]) -> Float[Array, "n_1 b"]:
     """States of least cost for a given border, in one scan backward in time."""
     offset = factor.offset + factor.along @ dchi
     return -_backward(factor, offset[:, :, None])[:, :, 0]
 
 
-def sensitivity(factor: BorderedFactor) -> Float[Array, "n+1 b p"]:
+def sensitivity(factor: BorderedFactor) -> Float[Array, "n_1 b p"]:
     """Derivative of the states of least cost with respect to the border, -H_xx^-1 H_xp."""
     return -_backward(factor, factor.along)
 
@@ -208,7 +208,7 @@ def covariance(factor: BorderedFactor, cov_chi: Float[Array, "p p"] | None = Non
     return Covariance(blocks, pairs)
 
 
-def _backward(factor: BorderedFactor, columns: Float[Array, "n+1 b c"]) -> Float[Array, "n+1 b c"]:
+def _backward(factor: BorderedFactor, columns: Float[Array, "n_1 b c"]) -> Float[Array, "n_1 b c"]:
     """x_k = columns_k - ahead_k [x_k+1; x_k+2], zero beyond k = n."""
     b = columns.shape[1]
 
@@ -255,7 +255,7 @@ def _append_block(triangle: Float[Array, "c w"], damping: Float[Array, " b"]) ->
     return jnp.concatenate([above, below])
 
 
-def _insert_zeros(matrix: Float[Array, "*k m w"], at: int, count: int) -> Float[Array, "*k m w+count"]:
+def _insert_zeros(matrix: Float[Array, "*k m w"], at: int, count: int) -> Float[Array, "*k m w_more"]:
     """The matrix with `count` columns of zeros before column `at`."""
     zeros = jnp.zeros((*matrix.shape[:-1], count), matrix.dtype)
     return jnp.concatenate([matrix[..., :at], zeros, matrix[..., at:]], axis=-1)

@@ -220,7 +220,7 @@ def _readable(model: AbstractModel, s: Array) -> Array:
     return eqx.error_if(s, jnp.any(s != 0), "this model reads its state at the start of a step: all `s` must be 0")
 
 
-def standard_deviations(factor: Float[Array, "n k"]) -> Float[Array, " n"]:
+def standard_deviations(factor: Float[Array, "*steps n k"]) -> Float[Array, "*steps n"]:
     """Of a Gaussian with this factor."""
     square = jnp.sum(factor**2, axis=-1)
     there = square > 0  # a root has no derivative at zero; what is known exactly stays so

@@ -166,8 +166,10 @@ def _news(belief: SlowBelief, rows: ReadingRows) -> tuple[InnovationGains, Scala
     return news, 2.0 * jnp.sum(jnp.log(jnp.diagonal(L)))
 
 
-def _square(V: Float[Array, "k c"]) -> Float[Array, "k k"]:
-    """V V' with the products summed in turn: symmetric to the last bit, and part of the pass over what it changes."""
+def _square(V: Float[Array, "k c"]) -> Float[Array, "_ _"]:
+    """V V' with the products summed in turn: symmetric to the last bit, and part of the pass over what it changes.
+    A zero where there are no columns.
+    """
     return sum((column[:, None] * column[None, :] for column in V.T), jnp.zeros((1, 1), dtype=V.dtype))
 
 

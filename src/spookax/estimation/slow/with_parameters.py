@@ -75,7 +75,7 @@ class WithParameters(AbstractModel, SearchedStep, CarriedPoses, ConstrainedStart
     def first_hint(self) -> Float[Array, " h"]:
         return first_hint(self.model)
 
-    def after(self, z: Float[Array, " p"], p: Any, w: Float[Array, " p"]) -> Float[Array, " p"]:
+    def after(self, z: Float[Array, " p"], p: Any, w: Float[Array, " noises"]) -> Float[Array, " p"]:
         """The parameters after a step."""
         if self.drift is None:
             return z
