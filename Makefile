@@ -34,7 +34,7 @@ SYNCED := .venv/.synced
 RUN := $(UV) run --frozen --no-sync
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow coverage lint format types layers docs benchmarks check clean
+.PHONY: help setup demo test test-slow shapes coverage lint format types layers docs benchmarks check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -49,6 +49,11 @@ test: $(SYNCED) ## the tests, without the slow ones
 
 test-slow: $(SYNCED) ## the slow tests only
 	$(RUN) pytest -n 2 --dist loadscope --max-worker-restart=0 -m slow --timeout=900 --durations=40
+
+SHAPES := tests/math tests/complementarity tests/models/test_protocol.py tests/estimation/test_every_filter.py
+
+shapes: $(SYNCED) ## shapes in annotations, checked as a few quick tests call what they annotate
+	SPOOKAX_SHAPES=1 $(RUN) pytest -q -n 2 --dist loadscope $(SHAPES)
 
 coverage: $(SYNCED) ## the tests, with a report of the lines that none of them ran
 	$(RUN) coverage run -m pytest

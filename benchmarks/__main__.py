@@ -28,6 +28,8 @@ DEFAULT = {
     "linear_cost": "one linear problem against the number of recordings",
 }
 PARTS = {
+    "gate": "steps over MuJoCo's in one run, against ratios that are kept; fails where one has doubled",
+    "gate.write": "the same, and keeps the ratios of this run (benchmarks/baseline.json)",
     "peers.speed": "of `peers`: a step alone and in batches, compile times",
     "peers.gradients": "of `peers`: derivatives of a rollout",
     "peers.accuracy": "of `peers`: energy and gaps of joints",

@@ -29,11 +29,11 @@ from spookax.models import ParameterMap
 from spookax.models.parameters import natural_values
 from spookax.stepping import start
 from spookax.stepping.start import assembly_error
-from spookax.study.check import sensor_dimensions
-from spookax.study.equation_error import LeastSquares, equation_error
-from spookax.study.recording import read_recordings
-from spookax.study.setup import free_parameters
-from spookax.study.simulation_error import simulation_error
+from spookax.study.comparing.equation_error import EquationErrorFit, equation_error
+from spookax.study.comparing.simulation_error import simulation_error
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.recordings.recording import read_recordings
+from spookax.study.running.setup import free_parameters
 from spookax.system import Params, State, System
 
 from .chain import ladder
@@ -203,7 +203,7 @@ def _baseline() -> list[Row]:
         for _ in range(2):
             began = time.process_time()
             told = way(study, scene, recordings)
-            z = told.z if isinstance(told, LeastSquares) else told
+            z = told.z if isinstance(told, EquationErrorFit) else told
             seconds.append(time.process_time() - began)
         found = np.full(true.shape, np.nan) if z is None else np.asarray(natural_values(shared, jnp.asarray(z))[0])
         off = 100 * np.abs(found / true - 1)

@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import spookax as sx
-from spookax.study.check import sensor_dimensions
-from spookax.study.predict import predict_open_loop
-from spookax.study.recording import Recording
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.identifying.predict import predict_open_loop
+from spookax.study.recordings.recording import Recording
 
 from .measure import OUT, ROOT, Row, row
 

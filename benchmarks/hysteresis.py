@@ -60,7 +60,7 @@ def _bank() -> list[Row]:
                 with compile_clock() as clock:
                     estimator.run(*start, many=True)
                     rows.append(row(name, "30 runs, compile", clock.take(), "s"))
-                times = timed(lambda start=start, e=estimator: e.run(*start, many=True).told.fitted, budget=6.0)
+                times = timed(lambda start=start, e=estimator: e.run(*start, many=True).modes.fitted, budget=6.0)
                 rows.append(row(name, "30 runs", times.best, "s", median=times.median))
                 rows.append(row(name, "30 runs, processor time", times.processor, "s"))
             all_scores.append(scores(name, records, estimator.run(*start, many=True)))
@@ -97,9 +97,9 @@ def _least_squares() -> list[Row]:
             K = np.array(found)[..., 0]
             estimates[f"least squares, forgetting {rate:g}"] = K, K * np.array(phi)[..., 0]
         estimator = bank("A")
-        told = estimator.run(*started(estimator, records, 100), many=True).told
-        K = (np.asarray(told.probability) @ GRID)[..., 0].T
-        estimates["bank"] = K, np.asarray(told.fitted).sum(axis=(2, 3, 4)).T
+        told = estimator.run(*started(estimator, records, 100), many=True)
+        K = (np.asarray(told.modes.probability) @ GRID)[..., 0].T
+        estimates["bank"] = K, np.asarray(told.modes.fitted).sum(axis=(2, 3, 4)).T
         for label, (K, force) in estimates.items():
             error = 100 * rms((force - records.force)[:, LEFT_OUT:]) / rms(records.force[:, LEFT_OUT:])
             rows.append(row(case, f"single-run force error, {label}", error, "%"))

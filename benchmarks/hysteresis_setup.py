@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spookax.estimation import IMM, Coupled, Filter, Problem, Settings, Stage, Switching, fit, others
-from spookax.estimation.linearise import Path, untold
-from spookax.estimation.problem import Fit, Iterate
+from spookax.estimation import IMM, Coupled, Filter, Problem, Recursion, Settings, Stage, fit, others
+from spookax.estimation.batch.problem import Fit, Iterate
+from spookax.estimation.linearise import Path, all_successful
 from spookax.models import Blocks, ElastoSlide
 from spookax.models.hysteresis import recording
 from spookax.protocol import Noise, Samples
@@ -116,19 +116,20 @@ class Scores(NamedTuple):
     regime_error: float  # share of samples in which the likeliest mode's regime is not the plant's [%]; A only
 
 
-def scores(name: str, records: Records, found: Switching) -> Scores:
-    told = found.told  # (samples, runs, elements, ...)
-    total = np.asarray(told.fitted).sum(axis=(2, 3, 4)).T
+def scores(name: str, records: Records, found: Recursion) -> Scores:
+    modes = found.modes  # (samples, runs, elements, ...)
+    assert modes is not None
+    total = np.asarray(modes.fitted).sum(axis=(2, 3, 4)).T
     error, true = (total - records.force)[:, LEFT_OUT:], records.force[:, LEFT_OUT:]
     scale = rms(true.mean(axis=0))
     reach = np.array(SETUP["experiments"][name]["model_reach"])
-    d = np.asarray(told.likeliest.u - told.likeliest.zeta[..., 0])
+    d = np.asarray(modes.likeliest.u - modes.likeliest.zeta[..., 0])
     regime = np.where(np.abs(d) <= reach, 0, np.sign(d)).transpose(1, 0, 2)
     wrong = np.mean((regime != records.regime)[:, LEFT_OUT:]) if regime.shape == records.regime.shape else np.nan
     return Scores(
         100 * rms(error.mean(axis=0)) / scale,
         100 * rms(error) / scale,
-        (np.asarray(told.probability) @ GRID)[LEFT_OUT:].mean(axis=(0, 1)),
+        (np.asarray(modes.probability) @ GRID)[LEFT_OUT:].mean(axis=(0, 1)),
         100 * float(wrong),
     )
 
@@ -154,7 +155,7 @@ def fitted(
     z0, noise = model.values, Noise(jnp.ones(()), jnp.array([sd]))
     states = model.simulate(z0, first, samples)
     states = jax.tree.map(lambda a: np.concatenate([a, a[-1:]]), states)
-    path = Path(states, np.zeros((len(u), model.noise_size)), np.zeros((len(u), 0)), untold(len(u)))
+    path = Path(states, np.zeros((len(u), model.noise_size)), np.zeros((len(u), 0)), all_successful(len(u)))
     wide = np.full(len(z0), 30.0)
     problem = Problem((samples,), z0, z0, np.full(len(z0), weight), -wide, wide, np.zeros(0), initial_sd)
     found = fit(problem, [Stage(model, noise)], Iterate(z0, (np.zeros(0),), (path,)), settings)

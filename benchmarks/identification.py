@@ -10,13 +10,14 @@ import numpy as np
 
 import spookax as sx
 from spookax._compiled import QUICK, known_options
-from spookax.estimation import Settings, blocks
+from spookax.estimation import Settings
+from spookax.estimation.batch import blocks
+from spookax.estimation.batch.one_recording import Plan, filtered, first_state, follow, gains_of, linearised
+from spookax.estimation.batch.simulator_form import Estimator
 from spookax.estimation.linearise import before, linearise
-from spookax.estimation.recording import Plan, filtered, first_state, follow, gains_of, linearised
-from spookax.estimation.simulator_form import Estimator
-from spookax.study.check import sensor_dimensions
-from spookax.study.checkpoint import load_iterate
-from spookax.study.setup import Setup, set_up
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.running.checkpoint import load_iterate
+from spookax.study.running.setup import Setup, set_up
 
 from .measure import MIB, OUT, ROOT, CompileClock, Row, compile_clock, peak_memory, row, temporary_memory, timed
 

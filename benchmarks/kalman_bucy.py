@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spookax.estimation import Extended, Filter, Joint, Unscented, WithParameters
+from spookax.estimation import AugmentedState, Extended, Filter, Unscented, WithParameters
 from spookax.estimation.continuous import (
     Belief,
     KalmanBucyLoss,
@@ -26,7 +26,7 @@ from spookax.estimation.continuous import (
 )
 from spookax.models.double_pendulum import DAMPING, double_pendulum, drift
 from spookax.protocol import Noise
-from spookax.study.equations import Grid, identify_equations, shoot_equations
+from spookax.study.identifying.own_equations import StampGrid, identify_equations, shoot_equations
 
 from .measure import Row, row
 
@@ -100,8 +100,10 @@ def by_filter(d: Draw, rule: Extended | Unscented) -> tuple[np.ndarray, np.ndarr
     model = double_pendulum(d.step, tuple(d.start))
     noise = Noise(jnp.asarray(PROCESS["filter"]), jnp.full(4, SD))
     f = Filter(WithParameters(model, 3), np.zeros(0), noise, rule)
-    samples = Grid(d.time, float(model.h)).samples(d.y, np.zeros((len(d.y), 0)), np.full(4, SD))
-    belief = f.init(Joint(jnp.zeros(4), jnp.asarray(model.unknown.start())), np.array([1.0, 3.0, 1.0, 3.0] + [1.0] * 3))
+    samples = StampGrid(d.time, float(model.h)).samples(d.y, np.zeros((len(d.y), 0)), np.full(4, SD))
+    belief = f.init(
+        AugmentedState(jnp.zeros(4), jnp.asarray(model.unknown.start())), np.array([1.0, 3.0, 1.0, 3.0] + [1.0] * 3)
+    )
     last = f.run(belief, samples).last
     z = jnp.asarray(last.x.z) + last.mean[4:7]
     slope = np.asarray(jax.jacfwd(model.unknown.values)(z))

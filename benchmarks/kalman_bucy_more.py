@@ -10,7 +10,7 @@ import numpy as np
 
 from spookax.models import Equations, Free
 from spookax.models.double_pendulum import GRAVITY, double_pendulum, drift, spread
-from spookax.study.equations import EquationsEstimate, identify_equations
+from spookax.study.identifying.own_equations import EquationsEstimate, identify_equations
 
 from .chart import Band, bands, curves
 from .kalman_bucy import COARSE, DAMPING, LENGTH, NAMES, ONE_BY_ONE, PROCESS, SAMPLES, SD, TIME, Draw, by_networks, draw

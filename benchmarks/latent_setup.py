@@ -9,7 +9,7 @@ import numpy as np
 
 from spookax._typing import Array, Float, Scalar
 from spookax.estimation import Exact, Filter, KeepHeaviest, MixtureFilter
-from spookax.estimation.rules import AbstractRule, Belief, Context, Move
+from spookax.estimation.recursive.step_rules import AbstractRule, Belief, Context, Move
 from spookax.math import small
 from spookax.models import Contact, Matern, friction_regimes, oscillator
 from spookax.protocol import AbstractLinearModel, Noise, Samples

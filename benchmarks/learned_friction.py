@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spookax._compiled import compiled
-from spookax.estimation import Drift, Filter, Joint, SlowFilter, SlowRecursion, WithParameters, most_likely
+from spookax.estimation import AugmentedState, Drift, Filter, Recursion, SlowFilter, WithParameters, most_likely
 from spookax.models.neural_friction import (
     AbstractFriction,
     AbstractStepper,
@@ -129,7 +129,7 @@ def samples_of(case: Case, data: FrictionData, count: int | None = None) -> Samp
     return Samples(*(jnp.asarray(a, case.dtype) for a in arrays))
 
 
-def start_of(case: Case, seed: int, *attempt: int) -> tuple[Joint, np.ndarray]:
+def start_of(case: Case, seed: int, *attempt: int) -> tuple[AugmentedState, np.ndarray]:
     """First state and parameters, and their standard deviations."""
     law = case.law
     z = (
@@ -138,10 +138,10 @@ def start_of(case: Case, seed: int, *attempt: int) -> tuple[Joint, np.ndarray]:
         else STRIBECK_START
     )
     sd = np.append([FIRST_SD, FIRST_SD], np.ones(law.size))
-    return Joint(np.zeros(2, case.dtype), jnp.asarray(z, case.dtype)), sd.astype(case.dtype)
+    return AugmentedState(np.zeros(2, case.dtype), jnp.asarray(z, case.dtype)), sd.astype(case.dtype)
 
 
-def filtered(case: Case, data: FrictionData, seed: int, *attempt: int, count: int | None = None) -> SlowRecursion:
+def filtered(case: Case, data: FrictionData, seed: int, *attempt: int, count: int | None = None) -> Recursion:
     """One recording through the filter of a case."""
     f = filter_of(case)
     return f.run(f.init(*start_of(case, seed, *attempt)), samples_of(case, data, count))

@@ -4,10 +4,10 @@ import dataclasses
 
 import spookax as sx
 from spookax.estimation import Settings
-from spookax.estimation.problem import Iterate
-from spookax.estimation.simulator_form import Estimator
-from spookax.study.check import sensor_dimensions
-from spookax.study.setup import set_up
+from spookax.estimation.batch.problem import Iterate
+from spookax.estimation.batch.simulator_form import Estimator
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.running.setup import set_up
 
 from .identification import STUDY
 from .measure import Row, peak_memory, row, timed

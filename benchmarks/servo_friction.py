@@ -8,10 +8,10 @@ import numpy as np
 
 import spookax as sx
 from spookax.scene import Scene
-from spookax.study.check import sensor_dimensions
-from spookax.study.model import Study
-from spookax.study.predict import predict_open_loop
-from spookax.study.recording import Recording
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.model import Study
+from spookax.study.identifying.predict import predict_open_loop
+from spookax.study.recordings.recording import Recording
 
 from .measure import OUT, ROOT, Row, row
 

@@ -7,9 +7,9 @@ import numpy as np
 
 import spookax as sx
 from spookax._interruption import Stop
-from spookax.study.check import sensor_dimensions
-from spookax.study.setup import Setup, set_up
-from spookax.study.solve import Solver
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.identifying.solve import Solver
+from spookax.study.running.setup import Setup, set_up
 
 from .measure import ROOT, Row, row
 

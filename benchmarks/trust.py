@@ -10,8 +10,8 @@ import yaml
 
 import spookax as sx
 from spookax.study import Study
-from spookax.study.check import sensor_dimensions
-from spookax.study.predict import predict_open_loop
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.identifying.predict import predict_open_loop
 
 from . import trust_driven as driven
 from .measure import Row, row

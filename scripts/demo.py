@@ -18,9 +18,9 @@ import jax
 import spookax as sx
 from spookax.cli.estimates import estimated_motion
 from spookax.cli.signs import by_iteration, signs
-from spookax.study.check import sensor_dimensions
-from spookax.study.predict import predict_open_loop
-from spookax.study.recording import read_recording
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.identifying.predict import predict_open_loop
+from spookax.study.recordings.recording import read_recording
 
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "demo"

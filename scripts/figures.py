@@ -14,9 +14,9 @@ import yaml
 import spookax as sx
 from spookax.scene import Scene
 from spookax.scene.parts import Initial
-from spookax.study.check import sensor_dimensions
-from spookax.study.predict import HEAD, errors, predict_recording
-from spookax.study.recording import read_recording
+from spookax.study.file.check import sensor_dimensions
+from spookax.study.identifying.predict import HEAD, errors, predict_recording
+from spookax.study.recordings.recording import read_recording
 from spookax.viewer.poses import initial_poses
 
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,10 @@ import random
 from pathlib import Path
 
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"  # `pytest --cache-clear` removes it
-os.environ.setdefault("SPOOKAX_CACHE", str(CACHE.with_name("programs")))
+# programs that are loaded are not traced, and what is not traced has no shapes to be checked
+os.environ.setdefault(
+    "SPOOKAX_CACHE", str(CACHE.with_name("shapes" if os.environ.get("SPOOKAX_SHAPES") else "programs"))
+)
 MAPPINGS = Path("/proc/self/maps")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
 # XLA without its slow passes. Slow tests run long: they have all of them.
@@ -17,6 +20,12 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
+
+if os.environ.get("SPOOKAX_SHAPES"):  # every annotated shape and dtype is checked as its function is called
+    from jaxtyping import install_import_hook
+    from shapes import MODULES
+
+    install_import_hook(MODULES, "shapes.called")
 
 from spookax import _compiled  # noqa: E402
 

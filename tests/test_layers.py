@@ -28,13 +28,15 @@ def lint_imports(contracts_in: Path, source: Path) -> subprocess.CompletedProces
 
 @pytest.fixture
 def skeleton(tmp_path: Path) -> Path:
-    """A package of the same name with every layer as an empty folder, and the contracts beside it."""
+    """A package of the same name with every layer and room as an empty folder, and the contracts beside it."""
     shutil.copy(CONTRACTS, tmp_path)
     config = configparser.ConfigParser()
     config.read(CONTRACTS)
-    for layer in re.findall(r"\w+", config["importlinter:contract:layers"]["layers"]):
-        (tmp_path / "spookax" / layer).mkdir(parents=True)
-        (tmp_path / "spookax" / layer / "__init__.py").touch()
+    for contract in config.sections():
+        for layer in re.findall(r"\w+", config[contract].get("layers", "")):
+            folder = tmp_path / config[contract]["containers"].replace(".", "/") / layer
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "__init__.py").touch()
     (tmp_path / "spookax" / "__init__.py").touch()
     return tmp_path
 
@@ -57,6 +59,10 @@ def test_an_import_of_a_lower_layer_is_allowed(skeleton: Path):
         ("estimation", "from .. import models", "The house"),
         ("models", "from .. import estimation", "The house"),
         ("viewer", "from .. import report", "The house"),
+        ("estimation/recursive", "from .. import slow", "The rooms of estimation"),
+        ("estimation/linearise", "from ..batch import problem", "The rooms of estimation"),
+        ("study/judging", "from .. import identifying", "The rooms of study"),
+        ("protocol/capabilities", "from .. import core", "The protocol"),
         ("scene", "import jax", "without JAX"),
     ],
 )
@@ -67,11 +73,12 @@ def test_a_forbidden_import_is_found(skeleton: Path, module: str, line: str, con
     assert re.search(f"{contract}.* BROKEN", result.stdout), result.stdout
 
 
-def test_a_folder_without_a_layer_is_found(skeleton: Path):
-    (skeleton / "spookax" / "misc.py").touch()
+@pytest.mark.parametrize("folder", ["", "estimation", "study", "protocol"])
+def test_a_folder_without_a_layer_is_found(skeleton: Path, folder: str):
+    (skeleton / "spookax" / folder / "misc.py").touch()
     result = lint_imports(skeleton, skeleton)
     assert result.returncode == 1
-    assert "spookax.misc" in result.stdout
+    assert ".".join(filter(None, ["spookax", folder, "misc"])) in result.stdout
 
 
 def test_importing_changes_no_jax_setting():

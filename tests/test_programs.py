@@ -20,9 +20,9 @@ from spookax._store import Store
 from spookax.complementarity import MLCP, solve_mlcp
 from spookax.math import rotation
 from spookax.scene import read_scene
-from spookax.study.read import read_study
-from spookax.study.recording import read_recordings
-from spookax.study.setup import set_up
+from spookax.study.file.read import read_study
+from spookax.study.recordings.recording import read_recordings
+from spookax.study.running.setup import set_up
 
 DEMO = Path(__file__).parents[1] / "demo" / "furuta_study.yaml"
 P, Q = np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.6, 0.8, 0.0, 0.0])

@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from .stepping import rollout as rollout
     from .stepping import rollouts as rollouts
     from .stepping import state_from_joints as state_from_joints
-    from .study.choose import choose_friction as choose_friction
-    from .study.equations import EquationsEstimate as EquationsEstimate
-    from .study.equations import identify_equations as identify_equations
-    from .study.estimate import Estimate as Estimate
-    from .study.estimate import load_estimate as load_estimate
-    from .study.forecast import compare as compare
-    from .study.forecast import forecast as forecast
-    from .study.identify import Progress as Progress
-    from .study.identify import identify as identify
+    from .study.comparing.choose import choose_friction as choose_friction
+    from .study.comparing.forecast import compare as compare
+    from .study.comparing.forecast import forecast as forecast
+    from .study.file.read import StudyError as StudyError
+    from .study.file.read import read_study as load_study  # noqa: F401 (its public name)
+    from .study.file.table import RecordingError as RecordingError
+    from .study.identifying.estimate import Estimate as Estimate
+    from .study.identifying.estimate import load_estimate as load_estimate
+    from .study.identifying.identify import Progress as Progress
+    from .study.identifying.identify import identify as identify
+    from .study.identifying.own_equations import EquationsEstimate as EquationsEstimate
+    from .study.identifying.own_equations import identify_equations as identify_equations
     from .study.latent.run import latent as find_force  # noqa: F401 (its public name)
-    from .study.read import StudyError as StudyError
-    from .study.read import read_study as load_study  # noqa: F401 (its public name)
-    from .study.recording import read_recordings as read_recordings
-    from .study.recursive import filter_recordings as filter_recordings
-    from .study.recursive import smooth_recordings as smooth_recordings
-    from .study.table import RecordingError as RecordingError
+    from .study.recordings.recording import read_recordings as read_recordings
+    from .study.tracking.filter_recordings import filter_recordings as filter_recordings
+    from .study.tracking.filter_recordings import smooth_recordings as smooth_recordings
     from .system import Params as Params
     from .system import State as State
     from .system import System as System

@@ -7,7 +7,7 @@ import pytest
 from cli.scenes import run
 
 from spookax.scene import Scene, get_number
-from spookax.study.estimate import Estimate, identified_scene
+from spookax.study.identifying.estimate import Estimate, identified_scene
 
 SCENE = Scene.model_validate({"spookax": 1, "bodies": {"arm": {"mass": 1.0, "inertia": [0.2, 0.3, 0.4]}}})
 

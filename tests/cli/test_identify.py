@@ -15,8 +15,8 @@ from report import synthetic
 import spookax as sx
 from spookax._progress import compiling
 from spookax.scene import FileProblem
-from spookax.study.estimate import Estimate
-from spookax.study.identify import Progress
+from spookax.study.identifying.estimate import Estimate
+from spookax.study.identifying.identify import Progress
 
 Fake = Callable[..., list[dict[str, Any]]]
 
@@ -60,7 +60,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
                 report(Progress(0, 8, 120.0, 1e-9, 1e-5, 4.0, "noise 1"))
             return made_up(tmp_path, status, message)
 
-        monkeypatch.setattr(importlib.import_module("spookax.study.identify"), "identify", identify)
+        monkeypatch.setattr(importlib.import_module("spookax.study.identifying.identify"), "identify", identify)
         return calls
 
     study_folder(tmp_path)

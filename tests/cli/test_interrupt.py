@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from cli.scenes import SLIDER, STUDY, study_folder, write
 
-from spookax.estimation.problem import Iterate
+from spookax.estimation.batch.problem import Iterate
 from spookax.protocol import Noise
-from spookax.study.checkpoint import FINISHED, UNFINISHED, keep_iterate, load_levels
+from spookax.study.running.checkpoint import FINISHED, UNFINISHED, keep_iterate, load_levels
 
 RESIDUAL = STUDY.replace("{estimate: false}", "{estimate: false, kind: bodies, density: 1.0}\n  form: residual")
 

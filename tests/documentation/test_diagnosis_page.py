@@ -7,8 +7,8 @@ import pytest
 from documentation.pages import ROOT
 
 from spookax._results import ESTIMATE_RESULTS
-from spookax.study import diagnosis, judge, trust
-from spookax.study.trust import trust as verdict
+from spookax.study.judging import diagnosis, judge, trust
+from spookax.study.judging.trust import trust as verdict
 
 PAGE = (ROOT / "docs/diagnosis.md").read_text(encoding="utf-8")
 STATUSES = {"converged", "unphysical", *(set(judge._NAMES) - {"successful"})}

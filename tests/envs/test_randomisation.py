@@ -13,7 +13,7 @@ from spookax import envs
 from spookax.models import Free, ParameterMap
 from spookax.models.parameters import Tie
 from spookax.scene.expression import Expression
-from spookax.study.posterior import posterior, posterior_content
+from spookax.study.judging.posterior import posterior, posterior_content
 
 COUNT = 4000
 VISCOUS, COM, XX, YY = (

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spookax.protocol import AbstractResidualModel, Noise, Samples, Transition
+from spookax.protocol import AbstractResidualModel, Noise, PlanTracking, Samples, Transition
 
 H = 0.1
 MASS = np.diag([2.0, 0.5])
@@ -23,7 +23,7 @@ class Masses(NamedTuple):
     v: jax.Array
 
 
-class LinearModel(AbstractResidualModel):
+class LinearModel(AbstractResidualModel, PlanTracking):
     """z = (force on either mass, offset of the first sensor)."""
 
     tangent_size: int = eqx.field(static=True, default=4)
@@ -38,18 +38,12 @@ class LinearModel(AbstractResidualModel):
         v = np.linalg.inv(MASS + H * DAMPING) @ (MASS @ x.v + push)
         return Masses(x.q + H * v, v), hint
 
-    def replay(self, x, p, u, w, noise, hint):
-        return self.step(x, p, u, w, noise, hint)[0]
-
     def observe(self, x, x1, p, s):
         rate = (0.5 - s) * x.v + (0.5 + s) * x1.v
         return jnp.concatenate([x1.q - (1 - s) * H * x1.v, rate[:1]]) + jnp.array([1.0, 0.0, 0.0]) * p[2]
 
     def difference(self, y, predicted):
         return y - predicted
-
-    def start(self, x, p):
-        return x
 
     def retract(self, x, d):
         return Masses(x.q + d[:2], x.v + d[2:])

@@ -4,10 +4,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from spookax.protocol import AbstractVectorModel, Noise, Samples
+from spookax.protocol import AbstractVectorModel, Noise, Samples, StepDuration
 
 
-class Pendulum(AbstractVectorModel):
+class Pendulum(AbstractVectorModel, StepDuration):
     """Angle and rate; z = (damping, log of gravity over length); reads sin(angle) as a camera from the side would."""
 
     h: float = 0.05

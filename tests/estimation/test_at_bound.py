@@ -5,8 +5,8 @@ import pytest
 from scipy.integrate import quad
 
 from spookax._results import ESTIMATE_RESULTS
-from spookax.estimation.at_bound import LEVEL, cut_off
-from spookax.estimation.problem import Problem, posterior
+from spookax.estimation.batch.at_bound import LEVEL, cut_off
+from spookax.estimation.batch.problem import Problem, posterior
 
 FINE = ESTIMATE_RESULTS.successful
 

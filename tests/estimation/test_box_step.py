@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from spookax.complementarity import MLCP, solve_mlcp
-from spookax.estimation.bounded_step import box_step
+from spookax.estimation.batch.bounded_step import box_step
 
 SIZE, DAMPING = 6, 1e-7
 

@@ -20,7 +20,7 @@ from spookax.estimation.continuous import (
 from spookax.estimation.continuous.network import quadrature
 from spookax.models import Equations, Free
 from spookax.protocol import ModelError, Noise
-from spookax.study.equations import Grid, identify_equations
+from spookax.study.identifying.own_equations import StampGrid, identify_equations
 
 TIME = np.array([0.0, 0.1, 0.25, 0.3, 0.55, 0.6, 0.9, 1.0])  # with a gap
 Y = np.sin(3 * TIME)[:, None]
@@ -55,7 +55,7 @@ def test_the_discrete_filter_and_smoother_come_to_the_continuous_ones_with_secon
     far = []
     for h in (0.05, 0.0125):
         model = pendulum(h)
-        grid, f = Grid(TIME, h), Filter(model, bucy.z, bucy.noise)
+        grid, f = StampGrid(TIME, h), Filter(model, bucy.z, bucy.noise)
         r = f.run(f.init(np.zeros(2), np.sqrt(np.diag(P0))), grid.samples(Y, U, np.array([0.1])), trail=True)
         s, at = f.smooth(r), grid.of_stamp
         far.append(differences((r.x[at], r.sd[at], s.x[at], s.sd[at], r.log_likelihood), limit))
@@ -75,7 +75,7 @@ def test_a_signal_is_the_limit_of_samples_with_first_order():
     for h in (0.02, 0.005):
         time = np.arange(0, 1 + h / 2, h)
         f = Filter(pendulum(h), bucy.z, Noise(jnp.ones(()), jnp.array([root / np.sqrt(h)])))
-        samples = Grid(time, h).samples(np.sin(3 * time)[:, None], np.cos(time)[:, None], np.ones(1))
+        samples = StampGrid(time, h).samples(np.sin(3 * time)[:, None], np.cos(time)[:, None], np.ones(1))
         r = f.run(f.init(np.zeros(2), np.sqrt(np.diag(P0))), samples, trail=True)
         s, at = f.smooth(r), np.round(stamps / h).astype(int)
         far.append(differences((r.x[at][1:], r.sd[at][1:], s.x[at], s.sd[at]), limit))

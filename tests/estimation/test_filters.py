@@ -10,13 +10,13 @@ from estimation.pendulum_model import LEVELS, PENDULUM, PENDULUM_Z, Pendulum, sw
 
 from spookax.estimation import (
     IMM,
+    AugmentedState,
     Coupled,
     Drift,
     DualFilter,
     EnsembleFilter,
     Extended,
     Filter,
-    Joint,
     SlowFilter,
     Unscented,
     WithParameters,
@@ -299,7 +299,7 @@ def test_drifting_parameter_is_followed():
     errors = {}
     for name, drift in (("constant", None), ("drifting", Drift(np.array([0.0, 0.05])))):
         f = Filter(WithParameters(PENDULUM, 2, drift), np.zeros(0), LEVELS)
-        start = Joint(jnp.array([0.5, 0.0]), jnp.asarray(PENDULUM_Z))
+        start = AugmentedState(jnp.array([0.5, 0.0]), jnp.asarray(PENDULUM_Z))
         found = f.run(f.init(start, np.array([0.1, 0.1, 0.3, 0.3])), samples)
         errors[name] = abs(float(found.x.z[-1, 1]) - z[1][1])
         if drift:
@@ -346,7 +346,7 @@ def estimators() -> dict[str, tuple]:
     imm = IMM([f], np.ones((1, 1)))
     coupled = Coupled([imm])
     slow, dual = SlowFilter(WithParameters(PENDULUM, 2), LEVELS), DualFilter(PENDULUM, LEVELS)
-    joint = Joint(jnp.asarray(x0), jnp.asarray(PENDULUM_Z))
+    joint = AugmentedState(jnp.asarray(x0), jnp.asarray(PENDULUM_Z))
     return {
         "filter": (f, f.init(x0, sd)),
         "slow": (slow, slow.init(joint, np.full(4, 0.1))),

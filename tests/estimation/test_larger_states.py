@@ -84,10 +84,10 @@ def test_filter_and_smoother_are_those_of_the_textbook(channels, rng):
     samples = recording(rng, model, sd, sd0 * rng.normal(size=N))
     f = filter_of(model, sd)
     found = f.run(f.init(np.zeros(N), sd0), samples, trail=True)
-    assert found.rows is not None
+    assert found.trail is not None
     filtered, smoothed, total = textbook(model, samples, sd, np.diag(sd0**2))
     close(found.x, [x for x, _ in filtered])
-    S = found.rows.filtered()
+    S = found.trail.filtered()
     close(S @ np.swapaxes(S, 1, 2), [P for _, P in filtered])
     close(found.sd, np.linalg.norm(S, axis=2))
     close(found.log_likelihood, total)
@@ -185,8 +185,8 @@ def _gap(rng):
 def test_ways_to_smooth_agree(rng):
     """Adjoint rows, rows on the states and information matrices, with stretches on which the first have no digits."""
     _, found = _gap(rng)
-    assert found.rows is not None
-    arguments = found.rows.path, found.last.mean, found.last.factor
+    assert found.trail is not None
+    arguments = found.trail.path, found.last.mean, found.last.factor
     (d, S), *others = (
         jax.jit(way)(*arguments) for way in (smoother._by_rows, smoother._by_adjoints, smoother._by_information)
     )
@@ -203,7 +203,7 @@ def test_rows_on_the_states_are_for_what_later_readings_settle(rng, monkeypatch)
     monkeypatch.setattr(smoother, "_combined", lambda mean, factor, rows: (mean * jnp.nan, factor * jnp.nan))
 
     def by_rows(found):
-        d, _ = jax.jit(lambda *path: smoother._by_adjoints(*path))(found.rows.path, found.last.mean, found.last.factor)
+        d, _ = jax.jit(lambda *path: smoother._by_adjoints(*path))(found.trail.path, found.last.mean, found.last.factor)
         return np.any(np.isnan(np.asarray(d)), axis=1)
 
     after_a_gap = by_rows(_gap(rng)[1])

@@ -40,13 +40,13 @@ def test_the_published_filter_at_every_sample(data_dir):
     run = record(data_dir / "friction_oscillator")
     wanted = np.genfromtxt(data_dir / "friction_oscillator/reference_filter_S3_I3.csv", delimiter=",", names=True)
     f = three_regimes(*THETA, 3, printed=True)
-    told = f.run(begun(f), run.samples).told
-    np.testing.assert_allclose(np.sum(told.log_likelihood), 24986.076909, rtol=1e-10)
-    np.testing.assert_allclose(told.log_likelihood, wanted["log_evidence_increment"], atol=1e-8)
+    after = f.run(begun(f), run.samples)
+    np.testing.assert_allclose(np.sum(after.innovation.log_likelihood), 24986.076909, rtol=1e-10)
+    np.testing.assert_allclose(after.innovation.log_likelihood, wanted["log_evidence_increment"], atol=1e-8)
     for i, name in enumerate(("z_filtered_m", "v_filtered_m_s", "F_filtered_N")):
-        np.testing.assert_allclose(told.x[:, i], wanted[name], atol=1e-8)
+        np.testing.assert_allclose(after.x[:, i], wanted[name], atol=1e-8)
     for i in range(3):
-        np.testing.assert_allclose(told.probability[:, i], wanted[f"p_regime{i + 1}"], atol=1e-8)
+        np.testing.assert_allclose(after.modes.probability[:, i], wanted[f"p_regime{i + 1}"], atol=1e-8)
 
 
 def test_the_published_evidence_of_one_regime(data_dir):
@@ -59,7 +59,7 @@ def test_the_published_evidence_of_one_regime(data_dir):
 def test_the_published_evidence_of_five_components(data_dir):
     run = record(data_dir / "friction_oscillator")
     f = three_regimes(*THETA, 5, printed=True)
-    np.testing.assert_allclose(np.sum(f.run(begun(f), run.samples).told.log_likelihood), 25008.594736, rtol=1e-10)
+    np.testing.assert_allclose(np.sum(f.run(begun(f), run.samples).innovation.log_likelihood), 25008.594736, rtol=1e-10)
 
 
 @pytest.mark.slow
@@ -90,8 +90,8 @@ def test_filter_and_smoother_are_exact_with_enough_components():
         np.testing.assert_allclose(back.probability[:-1, 1], second, atol=1e-8)
         for k in range(1, steps + 1):  # filtered: the last state, given the readings so far
             states, second = exact(samples, Gauss(START, np.eye(2)), k)
-            np.testing.assert_allclose(found.told.x[k - 1], states[-1], atol=1e-8)
-            np.testing.assert_allclose(found.told.probability[k - 1, 1], second[-1], atol=1e-8)
+            np.testing.assert_allclose(found.x[k - 1], states[-1], atol=1e-8)
+            np.testing.assert_allclose(found.modes.probability[k - 1, 1], second[-1], atol=1e-8)
 
 
 def test_one_mode_is_the_filter_and_its_smoother(rng):
@@ -101,8 +101,8 @@ def test_one_mode_is_the_filter_and_its_smoother(rng):
     for sharing in (None, Lineage()):
         one = MixtureFilter([f], np.eye(1), KeepHeaviest(2), sharing)
         found = one.run(one.init(jnp.zeros(2), jnp.ones(2)), samples, trail=True)
-        close(found.told.x, plain.x)
-        close(found.told.innovation.log_likelihood, plain.innovation.log_likelihood)
+        close(found.x, plain.x)
+        close(found.innovation.log_likelihood, plain.innovation.log_likelihood)
         back = one.smooth(found)
         close(back.x, wanted.x)
         close(back.sd, wanted.sd)
@@ -112,7 +112,7 @@ def test_one_component_is_the_textbooks_filter_of_pairs(rng):
     """Generalised pseudo-Bayesian filter of second order: Bar-Shalom, Li, Kirubarajan (2001), section 11.6.5."""
     samples, steps = switching_data(rng, 40)[0]._replace(seen=jnp.ones((40, 1, 2))), 40
     f = MixtureFilter(filters(), TRANSITION, KeepHeaviest(1))
-    told = f.run(started(f), samples).told
+    after = f.run(started(f), samples)
     R, u, y = np.diag(SENSOR**2), np.asarray(samples.u), np.asarray(samples.y[:, 0])
     pairs = [[(0.5 if i == j else 0.0, Gauss(START, np.eye(2))) for i in range(2)] for j in range(2)]
     for k in range(steps):
@@ -126,10 +126,10 @@ def test_one_component_is_the_textbooks_filter_of_pairs(rng):
                 weight.append(w * np.exp(-e @ np.linalg.solve(S, e) / 2) / np.sqrt(np.linalg.det(2 * np.pi * S)))
             mu.append(sum(weight))
             bank.append(moments(np.array(weight) / mu[-1], parts))
-        close(told.log_likelihood[k], np.log(sum(mu)))
+        close(after.innovation.log_likelihood[k], np.log(sum(mu)))
         mu = np.array(mu) / sum(mu)
-        close(told.probability[k], mu)
-        close(told.x[k], moments(mu, bank).m)
+        close(after.modes.probability[k], mu)
+        close(after.x[k], moments(mu, bank).m)
         moved = [[Gauss(A @ m + PUSH[j] * u[k], A @ P @ A.T + G[j] @ G[j].T) for m, P in bank] for j in range(2)]
         pairs = [[(mu[i] * TRANSITION[i, j], moved[j][i]) for i in range(2)] for j in range(2)]
 
@@ -139,9 +139,9 @@ def test_fewer_components_backwards(rng):
     f = MixtureFilter(filters(), TRANSITION, KeepHeaviest(4), AllPairs(KeepHeaviest(2)))
     found = f.run(started(f), samples, trail=True)
     back = f.smooth(found)
-    assert np.mean((back.x[:-1] - states) ** 2) < np.mean((found.told.x - states) ** 2)
+    assert np.mean((back.x[:-1] - states) ** 2) < np.mean((found.x - states) ** 2)
     at = np.arange(len(modes))
-    assert np.mean(back.log_probability[at, modes]) > np.mean(found.told.log_probability[at, modes])
+    assert np.mean(back.log_probability[at, modes]) > np.mean(found.modes.log_probability[at, modes])
 
 
 def test_the_rule_of_linear_models_is_what_differentiating_finds(rng):
@@ -164,7 +164,7 @@ def test_derivative_of_the_evidence(data_dir):
 
     def evidence(logs):
         f = three_regimes(*jnp.exp(logs), 3)
-        return jnp.sum(f.scanned(begun(f), samples).told.log_likelihood)
+        return jnp.sum(f.scanned(begun(f), samples).innovation.log_likelihood)
 
     logs, h = jnp.log(jnp.array(THETA)), 1e-5
     value = eqx.filter_jit(evidence)

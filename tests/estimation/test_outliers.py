@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from spookax.estimation import Linearised, covariance_filter, outliers
-from spookax.estimation.problem import Part
+from spookax.estimation import Linearised, covariance_filter
+from spookax.estimation.batch import reading_weights
+from spookax.estimation.batch.problem import Part
 from spookax.protocol import Samples
 
 STEPS, N, M, C = 12, 4, 2, 2
@@ -30,8 +31,8 @@ def test_what_all_other_readings_predict_of_one(rng, lin):
     """Against the conditional mean and variance of the joint normal of all readings, each as noisy as it is weighed."""
     root = rng.uniform(0.1, 1.0, (STEPS, 1, C))
     root[3, 0, 1] = 1e-5
-    (weighed,) = outliers.rescaled([lin], root)
-    error, variance = (a.reshape(-1) for a in outliers.left_out(filtered(weighed), root))
+    (weighed,) = reading_weights.rescaled([lin], root)
+    error, variance = (a.reshape(-1) for a in reading_weights.left_out(filtered(weighed), root))
     # readings in terms of x_0 and the noises, which have unit variance
     x, rows = np.eye(N, N + STEPS * M) * np.sqrt(np.diag(P0))[:, None], []
     for k in range(STEPS):
@@ -50,7 +51,7 @@ def test_what_all_other_readings_predict_of_one(rng, lin):
 def reweighted(lin: Linearised, share: float, seen: float = 1.0) -> np.ndarray:
     shape = (STEPS, 1, C)
     samples = Samples(np.zeros((STEPS, 1)), np.zeros(shape), np.zeros((STEPS, 1)), np.full(shape, seen))  # pyright: ignore
-    (root,) = outliers.reweighted(share, [filtered(lin)], [samples], [np.ones(shape)])
+    (root,) = reading_weights.reweighted(share, [filtered(lin)], [samples], [np.ones(shape)])
     return root.reshape(STEPS, C)
 
 
@@ -95,4 +96,4 @@ def test_readings_that_do_not_exist_are_not_judged(silent):
 
 def test_a_reading_that_is_set_aside_does_not_count(silent):
     root = reweighted(silent(100.0), 0.02).reshape(STEPS, 1, C)
-    np.testing.assert_allclose(outliers.counts(np.ones_like(root), root), [STEPS - 1, STEPS], rtol=0.01)
+    np.testing.assert_allclose(reading_weights.counts(np.ones_like(root), root), [STEPS - 1, STEPS], rtol=0.01)

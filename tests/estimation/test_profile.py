@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spookax.estimation.profile import FAR, TAIL, Held, find_end
+from spookax.estimation.batch.profile import FAR, TAIL, Held, find_end
 
 TARGET = TAIL**2 / 2
 

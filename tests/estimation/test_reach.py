@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from estimation.linear_model import Masses
 
-from spookax._results import ESTIMATE_RESULTS
+from spookax._results import ESTIMATE_RESULTS, MLCP_RESULTS, STEP_RESULTS
 from spookax.estimation import Problem, Settings, Stage, fit
-from spookax.estimation.linearise import Path, untold
-from spookax.estimation.problem import Iterate
-from spookax.estimation.reach import Reach
-from spookax.protocol import AbstractModel, Noise, Samples
+from spookax.estimation.batch.problem import Iterate
+from spookax.estimation.batch.reach import Reach
+from spookax.estimation.linearise import Path, all_successful
+from spookax.protocol import AbstractModel, Noise, Samples, SearchedStep
 
 LONG = 10.0  # of a step, in standard deviations
 
@@ -75,7 +75,7 @@ H, AMOUNT, COUNT = 0.01, 2e-4, 1024
 TRUE = np.log([1.0, 30.0, 2.0])
 
 
-class Sticking(AbstractModel):
+class Sticking(AbstractModel, SearchedStep):
     """z = log (mass, stiffness, friction) of a driven mass whose position is read; friction is f v / width, at most f.
 
     Rows of the step: m (v1 - v) = h (u - k q - f clip(v1 / width, -1, 1)) + impulse, solved in closed form.
@@ -95,6 +95,9 @@ class Sticking(AbstractModel):
         slow = jnp.abs(v) < self.width
         v = jnp.where(slow, v, (self._free(x, p, u, w, noise) - H * f * jnp.sign(v)) / m)
         return Masses(x.q + H * v, v), v
+
+    def stepped(self, x, p, u, w, noise, hint):
+        return *self.step(x, p, u, w, noise, hint), STEP_RESULTS.promote(MLCP_RESULTS.successful)
 
     def replay(self, x, p, u, w, noise, hint):
         # along the trajectory as it was, whatever the width that it was simulated with
@@ -118,17 +121,11 @@ class Sticking(AbstractModel):
     def difference(self, y, predicted):
         return y - predicted
 
-    def start(self, x, p):
-        return x
-
     def retract(self, x, d):
         return Masses(x.q + d[:1], x.v + d[1:])
 
     def local(self, x1, x0):
         return jnp.concatenate([x1.q - x0.q, x1.v - x0.v])
-
-    def tracking_gain(self, x, p, noise):
-        raise NotImplementedError
 
 
 NARROW, WIDE, WIDEST = (Sticking(jnp.asarray(width)) for width in (1e-4, 1e-2, 5e-2))
@@ -143,7 +140,9 @@ def path_of(z: np.ndarray, u: jax.Array, w: jax.Array, noise: Noise) -> Path:
 
     start = Masses(jnp.zeros(1), jnp.zeros(1))
     _, (states, hint) = jax.lax.scan(body, start, (u, w))
-    return Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states), w, hint, untold(len(u)))
+    return Path(
+        jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states), w, hint, all_successful(len(u))
+    )
 
 
 @pytest.fixture(scope="module")

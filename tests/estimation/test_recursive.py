@@ -10,18 +10,18 @@ import pytest
 from estimation.linear_model import NOISE, SENSOR_SD, LinearModel, Masses, recording
 
 from spookax.estimation import (
+    AugmentedState,
     DualFilter,
     EnsembleFilter,
     Extended,
     Filter,
     FixedLag,
-    Joint,
     Unscented,
     WithParameters,
     linearise,
     smooth_iterated,
 )
-from spookax.estimation.linearise import Path, untold
+from spookax.estimation.linearise import Path, all_successful
 from spookax.protocol import Noise, Samples
 
 close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
@@ -53,7 +53,7 @@ def dense(steps: int = STEPS):
     states = [X0]
     for k in range(STEPS):
         states.append(MODEL.step(states[-1], jnp.asarray(Z), samples.u[k], w[k], NOISE, None)[0])
-    path = Path(jax.tree.map(lambda *a: jnp.stack(a), *states), w, jnp.zeros((STEPS, 0)), untold(STEPS))
+    path = Path(jax.tree.map(lambda *a: jnp.stack(a), *states), w, jnp.zeros((STEPS, 0)), all_successful(STEPS))
     lin = jax.tree.map(np.asarray, linearise(MODEL, jnp.asarray(Z), NOISE, path, samples))
     size = 4 + 2 * STEPS + 3
     G = np.zeros((4, size))
@@ -152,7 +152,7 @@ def test_joint_filter_is_the_border_of_the_batch_problem(samples):
     model = WithParameters(MODEL, 3)
     f = Filter(model, np.zeros(0), NOISE)
     sd = np.concatenate([SD0, np.full(3, 0.5)])
-    belief = f.init(Joint(X0, jnp.asarray(Z)), sd)
+    belief = f.init(AugmentedState(X0, jnp.asarray(Z)), sd)
     found = f.run(belief, samples)
     mean, cov, _ = posterior(0.5)
     close(found.last.x.z + found.last.mean[4:7], Z + mean[-3:])
@@ -169,11 +169,10 @@ def test_dual_filter_of_constant_parameters_is_the_joint_one(samples):
     f = DualFilter(MODEL, NOISE)
     found = f.run(f.init(X0, SD0, Z, np.full(3, 0.5)), samples)
     joint = Filter(WithParameters(MODEL, 3), np.zeros(0), NOISE)
-    same = joint.run(joint.init(Joint(X0, jnp.asarray(Z)), np.concatenate([SD0, np.full(3, 0.5)])), samples)
-    close(found.z, same.x.z)
-    close(found.z_sd, same.sd[:, 4:])
-    close(flat(found.x), flat(same.x.x))
-    close(found.sd, same.sd[:, :4])
+    same = joint.run(joint.init(AugmentedState(X0, jnp.asarray(Z)), np.concatenate([SD0, np.full(3, 0.5)])), samples)
+    close(found.x.z, same.x.z)
+    close(flat(found.x.x), flat(same.x.x))
+    close(found.sd, same.sd)
     close(found.innovation.log_likelihood, same.innovation.log_likelihood)
 
 

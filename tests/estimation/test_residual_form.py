@@ -23,12 +23,19 @@ from scipy.stats import chi2, norm
 
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Problem, Settings, Stage, fit
-from spookax.estimation.linearise import Path, before, untold
-from spookax.estimation.problem import Iterate
-from spookax.estimation.recording import Plan, follow, stiff_gains
-from spookax.estimation.residual_form import ResidualEstimator, fit_residual
-from spookax.estimation.residual_rows import displaced, eliminate, linear_rows, log_determinants, read_back, substitute
-from spookax.estimation.uncertainty import uncertainty
+from spookax.estimation.batch.one_recording import Plan, follow, stiff_gains
+from spookax.estimation.batch.problem import Iterate
+from spookax.estimation.batch.residual_form import ResidualEstimator, fit_residual
+from spookax.estimation.batch.residual_rows import (
+    displaced,
+    eliminate,
+    linear_rows,
+    log_determinants,
+    read_back,
+    substitute,
+)
+from spookax.estimation.batch.uncertainty import uncertainty
+from spookax.estimation.linearise import Path, all_successful, before
 from spookax.math import bordered
 from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise, Samples
@@ -58,7 +65,9 @@ def linear_start(x: Masses, own: float) -> tuple[jax.Array, Path]:
     k = jnp.arange(x.q.shape[0])[:, None]
     q = x.q + 0.2 * jnp.sin(k / 3) + 0.1
     v = jnp.concatenate([x.v[:1], jnp.diff(q, axis=0) / H])
-    return jnp.array([0.0, 0.0, own]), Path(Masses(q, v), jnp.zeros((STEPS, 2)), jnp.zeros((STEPS, 0)), untold(STEPS))
+    return jnp.array([0.0, 0.0, own]), Path(
+        Masses(q, v), jnp.zeros((STEPS, 2)), jnp.zeros((STEPS, 0)), all_successful(STEPS)
+    )
 
 
 def linearised(samples: Samples, x: Masses, own: float = 0.0):
@@ -267,7 +276,7 @@ def pendulum() -> tuple[Multibody, Problem, Iterate]:
         place = jax.jit(lambda q, v: state_from_joints(system, params, {"pin": {"position": q, "rate": v}}))
         states = jax.vmap(place)(jnp.asarray(smooth), jnp.asarray(np.gradient(smooth, h)))
         plan = jax.vmap(lambda s: model.body_state(s, params.com))(states)
-        paths.append(Path(plan, jnp.zeros((steps, 6)), jnp.zeros((steps, 1)), untold(steps)))
+        paths.append(Path(plan, jnp.zeros((steps, 6)), jnp.zeros((steps, 1)), all_successful(steps)))
     z0 = shared.start()
     lower, upper = shared.bounds()
     problem = Problem(tuple(samples), z0, z0, shared.prior_weight(), lower, upper, own.prior_weight())
@@ -463,7 +472,9 @@ def identified(compliance: float, h: float, y: np.ndarray) -> tuple[np.ndarray, 
     problem = Problem((samples,), z0, z0, shared.prior_weight(), lower, upper, np.zeros(0))
     noise = Noise(jnp.asarray(1.0), jnp.array([SLIDE_SD]))
     start = Iterate(
-        jnp.asarray(z0), (jnp.zeros(0),), (Path(x, jnp.zeros((steps, 6)), jnp.zeros((steps, 1)), untold(steps)),)
+        jnp.asarray(z0),
+        (jnp.zeros(0),),
+        (Path(x, jnp.zeros((steps, 6)), jnp.zeros((steps, 1)), all_successful(steps)),),
     )
     found = fit_residual(problem, [Stage(model, noise)], start, Settings(marginal=True))
     assert found.result == ESTIMATE_RESULTS.successful

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spookax.estimation.robust import long_run_variance
+from spookax.estimation.batch.robust import long_run_variance
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9, -0.5])

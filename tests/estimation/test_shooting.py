@@ -4,12 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spookax.estimation.shooting import segmented, shoot, shots
+from spookax.estimation.batch.shooting import segmented, shoot, shots
 from spookax.models import Equations, Free
 from spookax.protocol import Noise
-from spookax.study.equations import Grid, shoot_equations
+from spookax.study.identifying.own_equations import StampGrid, shoot_equations
 
-SD, H, STEPS = 0.01, 0.05, 256  # steps: as many as `Grid` compiles for
+SD, H, STEPS = 0.01, 0.05, 256  # steps: as many as `StampGrid` compiles for
 
 
 def pushed(x, u, p):
@@ -47,7 +47,7 @@ def test_segments_spare_an_oscillation_its_local_minima(rng):
 
 
 def test_recordings_are_cut_in_pieces_and_filled_up_with_what_says_nothing():
-    grid = Grid(H * np.arange(64), H)
+    grid = StampGrid(H * np.arange(64), H)
     samples = grid.samples(np.ones((64, 1)), np.zeros((64, 0)), np.array([SD]))
     x = np.arange(65.0)[:, None]
     pieces, first, recording = segmented([samples, samples], [x, -x], 24)
@@ -62,7 +62,7 @@ def test_nothing_is_found_where_every_simulation_diverges():
         return p.a * x**3
 
     model = Equations(runs_away, [Free("a", 5.0)], step=H, density=[1.0], read=[0])
-    samples = Grid(H * np.arange(64), H).samples(np.ones((64, 1)), np.zeros((64, 0)), np.array([SD]))
+    samples = StampGrid(H * np.arange(64), H).samples(np.ones((64, 1)), np.zeros((64, 0)), np.array([SD]))
     pieces, z = segmented([samples], [np.ones((65, 1))], None), model.unknown.start()
     given = shots(
         model,

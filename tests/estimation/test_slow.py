@@ -10,10 +10,10 @@ import pytest
 from estimation.linear_model import NOISE, SENSOR_SD, H, LinearModel, Masses, recording
 
 from spookax.estimation import (
+    AugmentedState,
     Drift,
     Extended,
     Filter,
-    Joint,
     SlowBelief,
     SlowFilter,
     Unscented,
@@ -21,7 +21,7 @@ from spookax.estimation import (
     most_likely,
 )
 from spookax.models.neural_friction import AbstractStepper, FrictionMass, NeuralFriction, RungeKutta, Sticking
-from spookax.protocol import Noise, Samples
+from spookax.protocol import Noise, Samples, StepDuration
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -33,7 +33,7 @@ SENSOR = 0.01
 DRIFT = Drift(jnp.asarray(np.sqrt(1e-5)), 1e-4)
 
 
-class TimedLinear(LinearModel):
+class TimedLinear(LinearModel, StepDuration):
     """The linear model, which says how long its step is."""
 
     def duration(self, p):
@@ -98,7 +98,7 @@ def test_structured_is_dense(rng, stepper, gate):
     """The mass, read at the start of a step: state, parameters, deviations and innovations of 300 steps."""
     model = WithParameters(friction_model(stepper=stepper), LAW.size, DRIFT)
     samples, noise = friction_samples(rng, 300), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
-    x0, sd = Joint(np.zeros(2), LAW.draw(rng)), np.append([1.0, 1.0], np.ones(LAW.size))
+    x0, sd = AugmentedState(np.zeros(2), LAW.draw(rng)), np.append([1.0, 1.0], np.ones(LAW.size))
     dense, slow = Filter(model, np.zeros(0), noise, gate=gate), SlowFilter(model, noise, gate=gate)
     a, b = slow.run(slow.init(x0, sd), samples), dense.run(dense.init(x0, sd), samples)
     same(a, b)
@@ -114,7 +114,7 @@ def test_structured_is_dense_where_readings_depend_on_the_step_and_on_parameters
     # with a narrow prior: in a wide one the parameters wander so far that rounding is amplified a millionfold
     samples, noise = friction_samples(rng, 300), Noise(jnp.asarray([0.5, 2.0]), jnp.full(2, SENSOR))
     samples = samples._replace(s=jnp.asarray(rng.uniform(size=(300, 1))))
-    x0, factor = Joint(np.zeros(2), np.append(LAW.draw(rng), 0.1)), rng.normal(size=(LAW.size + 3, 5))
+    x0, factor = AugmentedState(np.zeros(2), np.append(LAW.draw(rng), 0.1)), rng.normal(size=(LAW.size + 3, 5))
     factor = 0.1 * np.column_stack([factor, np.eye(LAW.size + 3)])
     dense, slow = Filter(model, np.zeros(0), noise), SlowFilter(model, noise)
     a, b = slow.run(slow.init(x0, factor), samples), dense.run(dense.init(x0, factor), samples)
@@ -125,7 +125,7 @@ def test_sample_by_sample_is_the_whole_recording(rng):
     model = WithParameters(friction_model(stepper=Euler()), LAW.size, DRIFT)
     samples, noise = friction_samples(rng, 5), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
     f = SlowFilter(model, noise)
-    belief = start = f.init(Joint(np.zeros(2), LAW.draw(rng)), np.ones(LAW.size + 2))
+    belief = start = f.init(AugmentedState(np.zeros(2), LAW.draw(rng)), np.ones(LAW.size + 2))
     innovation = None
     for u, y, seen in zip(samples.u, samples.y, samples.seen, strict=True):
         belief, innovation = f.update(belief, u, np.where(seen[0] > 0, y[0], np.nan))
@@ -141,7 +141,7 @@ def test_iterated_updates_are_those_of_the_iterated_rule(rng):
     model = WithParameters(friction_model(kind=Late, stepper=Euler()), LAW.size + 1, DRIFT)
     samples, noise = friction_samples(rng, 60), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
     samples = samples._replace(s=jnp.asarray(rng.uniform(size=(60, 1))))
-    x0, sd = Joint(np.zeros(2), np.append(LAW.draw(rng), 0.1)), np.full(LAW.size + 3, 0.1)
+    x0, sd = AugmentedState(np.zeros(2), np.append(LAW.draw(rng), 0.1)), np.full(LAW.size + 3, 0.1)
     dense, slow = Filter(model, np.zeros(0), noise, rule=Extended(3)), SlowFilter(model, noise, iterations=3)
     same(slow.run(slow.init(x0, sd), samples), dense.run(dense.init(x0, sd), samples))
 
@@ -156,7 +156,7 @@ def test_constant_parameters_are_the_bordered_batch_problem(rng, filter_kind):
     x0, z0 = Masses(np.array([0.9, -0.4]), np.zeros(2)), np.array([0.2, 0.1, 0.0])
     joint = WithParameters(model, 3)
     f = SlowFilter(joint, NOISE) if filter_kind is SlowFilter else Filter(joint, np.zeros(0), NOISE)
-    found = f.run(f.init(Joint(x0, z0), np.append(x_sd, z_sd)), samples)
+    found = f.run(f.init(AugmentedState(x0, z0), np.append(x_sd, z_sd)), samples)
 
     def rows(unknowns):
         """Whitened residuals at (dx_0, w, dz)."""
@@ -192,7 +192,7 @@ def test_short_floats_with_a_wide_prior_stay_finite_and_symmetric(rng, filter_ki
     drift = Drift(jnp.asarray(1e-4, short), 1e-4)
     inner = FrictionMass(law, STEP, [1e-3, 1e-3], dtype=short)
     model, noise = WithParameters(inner, law.size, drift), Noise(jnp.asarray(1.0, short), jnp.full(2, SENSOR, short))
-    x0 = Joint(np.zeros(2, short), law.draw(rng).astype(short))
+    x0 = AugmentedState(np.zeros(2, short), law.draw(rng).astype(short))
     f = SlowFilter(model, noise) if filter_kind is SlowFilter else Filter(model, np.zeros(0, short), noise)
     found = f.run(f.init(x0, np.full(2 + law.size, np.sqrt(10), short)), samples)
     for leaf in jax.tree.leaves((found.x, found.sd, found.last)):
@@ -217,13 +217,13 @@ def test_smoothing_is_that_of_the_dense_filter(rng, pair):
     samples = friction_samples(rng, 60)
     if pair:
         samples = samples._replace(s=jnp.asarray(rng.uniform(size=(60, 1))))
-    x0, sd = Joint(np.zeros(2), np.append(LAW.draw(rng), 0.1)[:size]), np.full(size + 2, 0.1)
+    x0, sd = AugmentedState(np.zeros(2), np.append(LAW.draw(rng), 0.1)[:size]), np.full(size + 2, 0.1)
     dense, slow = Filter(model, np.zeros(0), noise, gate=8.0), SlowFilter(model, noise, gate=8.0)
     a, b = slow.run(slow.init(x0, sd), samples, trail=True), dense.run(dense.init(x0, sd), samples, trail=True)
     assert 0 < np.sum(a.innovation.accepted) < 60
     found, wanted = slow.smooth(a), dense.smooth(b)
-    np.testing.assert_allclose(found.x, wanted.x.x, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(found.z, wanted.x.z, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found.x.x, wanted.x.x, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found.x.z, wanted.x.z, rtol=1e-8, atol=1e-9)
     with pytest.raises(ValueError, match="trail"):
         slow.smooth(slow.run(slow.init(x0, sd), samples))
 
@@ -236,7 +236,7 @@ def test_sigma_points_of_the_state_are_those_of_the_unscented_rule(rng):
     z = law.draw(rng)
     slow = SlowFilter(WithParameters(inner, law.size), noise, spread=2.0)
     dense = Filter(inner, z, noise, rule=Unscented(2.0))
-    a = slow.run(slow.init(Joint(np.zeros(2), z), np.append([0.1, 0.2], np.zeros(law.size))), samples)
+    a = slow.run(slow.init(AugmentedState(np.zeros(2), z), np.append([0.1, 0.2], np.zeros(law.size))), samples)
     b = dense.run(dense.init(np.zeros(2), np.array([0.1, 0.2])), samples)
     # the dense one keeps its chart where the mean leads
     close(a.x.x, b.x)
@@ -246,7 +246,7 @@ def test_sigma_points_of_the_state_are_those_of_the_unscented_rule(rng):
 def test_sigma_points_are_derivatives_where_the_model_is_linear(rng):
     samples, _ = recording(rng, 50, np.array([1.5, -0.7]), 0.3)
     joint = WithParameters(TimedLinear(), 3, Drift(jnp.asarray(0.1), 1.0))
-    x0, sd = Joint(Masses(np.zeros(2), np.zeros(2)), np.zeros(3)), np.ones(7)
+    x0, sd = AugmentedState(Masses(np.zeros(2), np.zeros(2)), np.zeros(3)), np.ones(7)
     f, g = SlowFilter(joint, NOISE), SlowFilter(joint, NOISE, spread=3.0)
     a, b = f.run(f.init(x0, sd), samples), g.run(g.init(x0, sd), samples)
     for one, other in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
@@ -262,7 +262,7 @@ def test_the_most_likely_parameters_of_a_linear_model_are_the_joint_filters(rng,
     model, z_sd, x_sd = TimedLinear(), np.array([2.0, 2.0, 1.0]), np.array([0.5, 0.5, 1.0, 1.0])
     x0, z0 = Masses(np.array([0.9, -0.4]), np.zeros(2)), np.array([0.2, 0.1, 0.0])
     f = SlowFilter(WithParameters(model, 3), NOISE)
-    joint = f.run(f.init(Joint(x0, z0), np.append(x_sd, z_sd)), samples)
+    joint = f.run(f.init(AugmentedState(x0, z0), np.append(x_sd, z_sd)), samples)
     found = most_likely(f, x0, x_sd, z0, samples, z_sd=z_sd, prior=z0, tolerance=1e-10, exact=exact)
     np.testing.assert_allclose(found.z, joint.x.z[-1], rtol=1e-6)
     np.testing.assert_allclose(found.covariance, joint.last.P_zz, rtol=1e-8)
@@ -289,11 +289,12 @@ def test_refusals():
     model = WithParameters(friction_model(), LAW.size, DRIFT)
     f = SlowFilter(model, Noise(jnp.asarray(1.0), jnp.full(2, SENSOR)))
     with pytest.raises(ValueError, match=f"{LAW.size + 2} entries"):
-        f.init(Joint(np.zeros(2), np.zeros(LAW.size)), np.ones(3))
+        f.init(AugmentedState(np.zeros(2), np.zeros(LAW.size)), np.ones(3))
     samples = friction_samples(np.random.default_rng(0), 5)
     with pytest.raises(ValueError, match="not finite"):
         most_likely(f, np.zeros(2), np.ones(2), np.full(LAW.size, np.nan), samples)
     with pytest.raises(Exception, match="must be 0"):
         f.run(
-            f.init(Joint(np.zeros(2), np.zeros(LAW.size)), np.ones(LAW.size + 2)), samples._replace(s=samples.s + 0.5)
+            f.init(AugmentedState(np.zeros(2), np.zeros(LAW.size)), np.ones(LAW.size + 2)),
+            samples._replace(s=samples.s + 0.5),
         )

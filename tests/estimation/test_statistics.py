@@ -11,13 +11,13 @@ from one_dof import OneDof, advance
 
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Settings, fit
-from spookax.estimation.simulator_form import Estimator
+from spookax.estimation.batch.simulator_form import Estimator
 from spookax.scene import Scene, read_scene
-from spookax.study.error_bars import natural
-from spookax.study.model import Study
-from spookax.study.read import read_study
-from spookax.study.recording import Recording
-from spookax.study.setup import Setup, set_up
+from spookax.study.file.model import Study
+from spookax.study.file.read import read_study
+from spookax.study.judging.error_bars import natural
+from spookax.study.recordings.recording import Recording
+from spookax.study.running.setup import Setup, set_up
 
 pytestmark = pytest.mark.slow
 DEMO = Path(__file__).parents[2] / "demo/furuta_study.yaml"

@@ -7,7 +7,7 @@ import pytest
 
 import spookax as sx
 from spookax.estimation import linearise
-from spookax.estimation.recording import Plan, follow
+from spookax.estimation.batch.one_recording import Plan, follow
 from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise, Samples
 from spookax.scene import Scene

@@ -23,23 +23,14 @@ from scipy import integrate
 from scipy.optimize import minimize
 
 from spookax._results import ESTIMATE_RESULTS
-from spookax.estimation import (
-    Linearised,
-    Problem,
-    Settings,
-    Stage,
-    adjoint_smoother,
-    blocks,
-    covariance_filter,
-    fit,
-    linearise,
-)
-from spookax.estimation.levels import Evidence, at_present, estimate_levels
-from spookax.estimation.linearise import Path, before, untold
-from spookax.estimation.problem import Iterate
-from spookax.estimation.recording import filtered, gains_of, linearised, nudged
-from spookax.estimation.sweeps import feedback_gains, reduced, smoothed_covariance
-from spookax.estimation.uncertainty import state_uncertainty
+from spookax.estimation import Linearised, Problem, Settings, Stage, adjoint_smoother, covariance_filter, fit, linearise
+from spookax.estimation.batch import blocks
+from spookax.estimation.batch.levels import Evidence, at_present, estimate_levels
+from spookax.estimation.batch.one_recording import filtered, gains_of, linearised, nudged
+from spookax.estimation.batch.problem import Iterate
+from spookax.estimation.batch.sweeps import feedback_gains, reduced, smoothed_covariance
+from spookax.estimation.batch.uncertainty import state_uncertainty
+from spookax.estimation.linearise import Path, all_successful, before
 from spookax.protocol import AbstractModel, Noise, Samples
 
 pytestmark = pytest.mark.timeout(300)
@@ -66,7 +57,7 @@ def simulated(model: AbstractModel, x: Masses, z: np.ndarray, u: jax.Array, w: j
         jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states),
         w,
         jnp.zeros((len(u), 0)),
-        untold(len(u)),
+        all_successful(len(u)),
     )
 
 
@@ -480,26 +471,17 @@ class Slide(AbstractModel):
         v = (p[0] * x.v + H * u + AMOUNT * noise.process * w) / (p[0] + H * p[1])
         return Masses(x.q + H * v, v), hint
 
-    def replay(self, x, p, u, w, noise, hint):
-        return self.step(x, p, u, w, noise, hint)[0]
-
     def observe(self, x, x1, p, s):
         return x.q + s * H * x1.v
 
     def difference(self, y, predicted):
         return y - predicted
 
-    def start(self, x, p):
-        return x
-
     def retract(self, x, d):
         return Masses(x.q + d[:1], x.v + d[1:])
 
     def local(self, x1, x0):
         return jnp.concatenate([x1.q - x0.q, x1.v - x0.v])
-
-    def tracking_gain(self, x, p, noise):
-        raise NotImplementedError
 
 
 SLIDE = Slide()

@@ -11,7 +11,7 @@ import pytest
 from estimation.linear_model import NOISE, LinearModel, Masses, recording
 
 from spookax.estimation import IMM, Coupled, Extended, Filter, Modes, Unscented, merge, others
-from spookax.estimation.rules import Belief
+from spookax.estimation.recursive.step_rules import Belief
 from spookax.math import rotation
 from spookax.protocol import AbstractModel, AbstractVectorModel, Noise, Samples
 
@@ -109,13 +109,13 @@ def test_the_bank_is_the_textbooks(rng):
     imm = IMM(filters(), TRANSITION)
     found = imm.run(imm.init(jnp.zeros(2), jnp.array([2.0, 1.0])), samples)
     wanted, probabilities, log_likelihood = textbook(samples, Gauss(np.zeros(2), np.diag([4.0, 1.0])))
-    close(found.told.x, [g.m for g in wanted])
-    close(found.told.sd, [np.sqrt(np.diag(g.P)) for g in wanted])
-    close(found.told.probability, probabilities)
-    close(np.sum(found.told.log_likelihood), log_likelihood)
-    close(found.told.fitted[:, 0], [g.m for g in wanted])
+    close(found.x, [g.m for g in wanted])
+    close(found.sd, [np.sqrt(np.diag(g.P)) for g in wanted])
+    close(found.modes.probability, probabilities)
+    close(np.sum(found.innovation.log_likelihood), log_likelihood)
+    close(found.modes.fitted[:, 0], [g.m for g in wanted])
     assert np.ptp(probabilities[:, 0]) > 0.9  # the modes do change
-    close(np.sum(found.told.probability, axis=1), 1.0)
+    close(np.sum(found.modes.probability, axis=1), 1.0)
 
 
 def test_samples_one_by_one_and_recordings_at_once(rng):
@@ -124,16 +124,16 @@ def test_samples_one_by_one_and_recordings_at_once(rng):
     start = imm.init(jnp.zeros(2), jnp.ones(2), probability=jnp.array([0.3, 0.7]))
     close(start.probability, [0.3, 0.7])
     found, modes = imm.run(start, samples), start
-    host, wanted = jax.tree.map(np.asarray, (samples, found.told))
+    host, wanted = jax.tree.map(np.asarray, (samples, found))
     for k in range(STEPS):
-        modes, told = imm.update(modes, host.u[k], np.where(host.seen[k] > 0, host.y[k], np.nan))
-        close(told.x, wanted.x[k])
-        close(told.log_probability, wanted.log_probability[k])
+        modes, after = imm.update(modes, host.u[k], np.where(host.seen[k] > 0, host.y[k], np.nan))
+        close(after.x, wanted.x[k])
+        close(after.modes.log_probability, wanted.modes.log_probability[k])
         modes = imm.predict(modes, host.u[k])
     jax.tree.map(close, modes, found.last)
     two = jax.tree.map(lambda a: jnp.stack([a, a]), (start, samples))
     many = imm.run(*two, many=True)
-    jax.tree.map(lambda a, b: [close(a[:, i], b) for i in range(2)], many.told, found.told)
+    jax.tree.map(lambda a, b: [close(a[:, i], b) for i in range(2)], tuple(many)[:4], tuple(found)[:4])
 
 
 @pytest.mark.parametrize("model", ["vector", "pairs"])
@@ -148,10 +148,10 @@ def test_one_mode_is_the_filter_and_its_smoother(rng, model):
     imm = IMM([f], np.eye(1))
     found = imm.run(imm.init(x0, sd), samples, trail=True)
     tight = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
-    jax.tree.map(tight, found.told.x, plain.x)
-    tight(found.told.sd, plain.sd)
-    tight(found.told.log_likelihood, plain.innovation.log_likelihood, rtol=1e-11)
-    jax.tree.map(close, found.told.innovation, plain.innovation)
+    jax.tree.map(tight, found.x, plain.x)
+    tight(found.sd, plain.sd)
+    tight(found.innovation.log_likelihood, plain.innovation.log_likelihood, rtol=1e-11)
+    jax.tree.map(close, found.innovation, plain.innovation)
     back, wanted = imm.smooth(found), f.smooth(plain)
     jax.tree.map(close, back.x, wanted.x)
     close(back.sd, wanted.sd)
@@ -170,10 +170,10 @@ def test_innovations_of_a_bank_are_those_of_its_mixture(rng):
     b = modes.beliefs
     parts = [Gauss(x + m, S @ S.T + np.diag(SENSOR**2)) for x, m, S in zip(b.x, b.mean, b.factor, strict=True)]
     wanted, y = moments(modes.probability, parts), samples.y[2, 0]
-    _, told = imm.update(modes, samples.u[2], y)
-    close(told.innovation.residual * SENSOR, y - wanted.m)
-    close(told.innovation.whitened, np.linalg.solve(np.linalg.cholesky(wanted.P), y - wanted.m))
-    close(told.innovation.nis, (y - wanted.m) @ np.linalg.solve(wanted.P, y - wanted.m))
+    _, after = imm.update(modes, samples.u[2], y)
+    close(after.innovation.residual * SENSOR, y - wanted.m)
+    close(after.innovation.whitened, np.linalg.solve(np.linalg.cholesky(wanted.P), y - wanted.m))
+    close(after.innovation.nis, (y - wanted.m) @ np.linalg.solve(wanted.P, y - wanted.m))
 
 
 def test_innovations_have_the_units_of_the_first_modes_sensors(rng):
@@ -182,9 +182,9 @@ def test_innovations_have_the_units_of_the_first_modes_sensors(rng):
     f, y = filters()[0], samples.y[0, 0]
     loud = f.with_noise(Noise(f.noise.process, 3.0 * f.noise.sensor))
     imm, P = IMM([f, loud], TRANSITION), np.diag([4.0, 1.0])
-    _, told = imm.update(imm.init(jnp.zeros(2), jnp.array([2.0, 1.0])), samples.u[0], y)
-    close(told.innovation.residual * SENSOR, y)
-    close(told.innovation.nis, y @ np.linalg.solve(P + 5.0 * np.diag(SENSOR**2), y))  # (1 + 9) / 2
+    _, after = imm.update(imm.init(jnp.zeros(2), jnp.array([2.0, 1.0])), samples.u[0], y)
+    close(after.innovation.residual * SENSOR, y)
+    close(after.innovation.nis, y @ np.linalg.solve(P + 5.0 * np.diag(SENSOR**2), y))  # (1 + 9) / 2
 
 
 def test_a_bank_of_one_at_sigma_points_is_that_filter(rng):
@@ -197,7 +197,7 @@ def test_a_bank_of_one_at_sigma_points_is_that_filter(rng):
     samples, level = switching_data(rng, 20)[0], filters()[1].noise
     f = Filter(Bent(jnp.asarray(G[1]), jnp.asarray(PUSH[1])), jnp.zeros(0), level, Unscented())
     imm, x0 = IMM([f], np.eye(1)), jnp.zeros(2)
-    found = imm.run(imm.init(x0, jnp.ones(2)), samples).told
+    found = imm.run(imm.init(x0, jnp.ones(2)), samples)
     plain = f.run(f.init(x0, jnp.ones(2)), samples)
     jax.tree.map(close, (found.x, found.innovation), (plain.x, plain.innovation))
 
@@ -212,15 +212,15 @@ def test_the_gate_of_a_bank_keeps_readings_from_states_and_modes(rng):
     imm = IMM(filters(), TRANSITION, gate=30.0)
     start = imm.init(jnp.zeros(2), jnp.ones(2))
     found, wanted = (imm.run(start, s, trail=True) for s in (jumped, without))
-    np.testing.assert_array_equal(np.flatnonzero(np.asarray(found.told.innovation.accepted) == 0), [at])
-    jax.tree.map(close, (found.told.x, found.told.probability), (wanted.told.x, wanted.told.probability))
-    close(np.sum(found.told.log_likelihood), np.sum(wanted.told.log_likelihood))
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(found.innovation.accepted) == 0), [at])
+    jax.tree.map(close, (found.x, found.modes.probability), (wanted.x, wanted.modes.probability))
+    close(np.sum(found.innovation.log_likelihood), np.sum(wanted.innovation.log_likelihood))
     jax.tree.map(close, imm.smooth(found), imm.smooth(wanted))
     f = filters()[1]
     gated, alone = eqx.tree_at(lambda f: f.gate, f, 30.0), IMM([f], np.eye(1), gate=30.0)
     plain, one = gated.run(gated.init(jnp.zeros(2), jnp.ones(2)), jumped), alone.init(jnp.zeros(2), jnp.ones(2))
     one = alone.run(one, jumped)
-    jax.tree.map(close, (one.told.x, one.told.innovation), (plain.x, plain.innovation))
+    jax.tree.map(close, (one.x, one.innovation), (plain.x, plain.innovation))
 
 
 def test_levels_that_change_from_sample_to_sample(rng):
@@ -233,15 +233,15 @@ def test_levels_that_change_from_sample_to_sample(rng):
     imm = IMM([f, f], TRANSITION)
     modes = imm.init(jnp.zeros(2), jnp.ones(2))
     found = imm.run(modes, samples, both)
-    close(found.told.x, plain.x)
-    close(found.told.log_likelihood, plain.innovation.log_likelihood)
+    close(found.x, plain.x)
+    close(found.innovation.log_likelihood, plain.innovation.log_likelihood)
     two = jax.tree.map(lambda a: jnp.stack([a, a]), (modes, samples, both))
-    close(imm.run(*two, many=True).told.x[:, 1], plain.x)
+    close(imm.run(*two, many=True).x[:, 1], plain.x)
     for k in range(3):
         level = jax.tree.map(lambda a, k=k: a[k], both)
-        modes, told = imm.update(modes, samples.u[k], samples.y[k], samples.seen[k], noise=level)
+        modes, after = imm.update(modes, samples.u[k], samples.y[k], samples.seen[k], noise=level)
         modes = imm.predict(modes, samples.u[k], level)
-        close(told.x, plain.x[k])
+        close(after.x, plain.x[k])
 
 
 def test_a_bank_of_equal_pair_models_is_one_filter(rng):
@@ -249,8 +249,8 @@ def test_a_bank_of_equal_pair_models_is_one_filter(rng):
     f, x0 = Filter(LinearModel(), jnp.array([1.5, -0.7, 0.2]), NOISE), Masses(jnp.zeros(2), jnp.zeros(2))
     plain, imm = f.run(f.init(x0, jnp.ones(4)), samples, trail=True), IMM([f, f], TRANSITION)
     found = imm.run(imm.init(x0, jnp.ones(4)), samples, trail=True)
-    jax.tree.map(close, found.told.x, plain.x)
-    close(np.sum(found.told.log_likelihood), plain.log_likelihood)
+    jax.tree.map(close, found.x, plain.x)
+    close(np.sum(found.innovation.log_likelihood), plain.log_likelihood)
     back, wanted = imm.smooth(found), f.smooth(plain)
     jax.tree.map(close, back.x, wanted.x)
     close(back.sd, wanted.sd)
@@ -273,8 +273,8 @@ def test_the_smoother_knows_more_than_the_filter():
         samples, states, modes = switching_data(np.random.default_rng(seed))
         found = imm.run(imm.init(jnp.asarray(START), jnp.ones(2)), samples, trail=True)
         back = imm.smooth(found)
-        error, before = np.asarray(back.x)[:-1] - states, np.asarray(found.told.x) - states
-        logs = found.told.log_probability, back.log_probability[:-1]
+        error, before = np.asarray(back.x)[:-1] - states, np.asarray(found.x) - states
+        logs = found.modes.log_probability, back.log_probability[:-1]
         surprise = [-np.mean(np.asarray(log)[np.arange(STEPS), modes]) for log in logs]
         sums += [np.mean(before**2), np.mean(error**2), *surprise]
         over += np.mean((error / np.asarray(back.sd)[:-1]) ** 2)
@@ -321,7 +321,7 @@ def test_the_smoother_is_near_the_exact_answer():
         found = imm.run(imm.init(jnp.asarray(START), jnp.ones(2)), samples, trail=True)
         back = imm.smooth(found)
         states, second = exact(samples, Gauss(START, np.eye(2)), steps)
-        mine = [(found.told.x, found.told.probability), (back.x[:-1], back.probability[:-1])]
+        mine = [(found.x, found.modes.probability), (back.x[:-1], back.probability[:-1])]
         apart.append([[np.mean((x - states) ** 2), np.mean((p[:, 1] - second) ** 2)] for x, p in mine])
     filtered, smoothed = np.sqrt(np.mean(apart, axis=0))
     assert np.all(smoothed < 0.25 * filtered)
@@ -338,7 +338,7 @@ def test_derivatives_of_the_evidence(rng):
         Pi = jnp.stack([jnp.stack([1 - z[0], z[0]]), jnp.stack([z[1], 1 - z[1]])])
         level = imm.bank.noise.process * jnp.exp(z[2:])
         bank = eqx.tree_at(lambda i: (i.transition, i.bank.noise.process), imm, (Pi, level))
-        return jnp.sum(bank.scanned(start, samples).told.log_likelihood)
+        return jnp.sum(bank.scanned(start, samples).innovation.log_likelihood)
 
     z, h = jnp.array([0.05, 0.1, 0.2, -0.3]), 1e-5
     value = jax.jit(evidence)
@@ -439,13 +439,13 @@ def test_coupling_shifts_what_each_element_sees(rng):
     sd = jnp.ones((2, 2, 2))
     for couple in (None, others):
         both = Coupled(banks, couple)
-        modes, told = both.update(both.init(x0, sd), u, y)
+        modes, together = both.update(both.init(x0, sd), u, y)
         alone = [bank.init(x, s, each=True) for bank, x, s in zip(banks, x0, sd, strict=True)]
         predicted = [bank.expected(m, u, jnp.zeros(1)) for bank, m in zip(banks, alone, strict=True)]
         for i, bank in enumerate(banks):
             after, seen = bank.update(alone[i], u, y - predicted[1 - i] if couple else y)
-            close(told.x[i], seen.x)
-            close(told.log_probability[i], seen.log_probability)
+            close(together.x[i], seen.x)
+            close(together.modes.log_probability[i], seen.modes.log_probability)
             close(both.predict(modes, u).beliefs.mean[i], bank.predict(after, u).beliefs.mean)
 
 
@@ -472,22 +472,22 @@ def test_elements_are_smoothed_each_by_itself(rng):
 def test_regime_has_a_threshold(rng):
     samples, _, _ = switching_data(rng)
     imm = IMM(filters(), TRANSITION)
-    told = imm.run(imm.init(jnp.zeros(2), jnp.ones(2)), samples).told
-    best = np.max(told.probability, axis=1)
-    regime = np.asarray(told.regime(0.8))
+    after = imm.run(imm.init(jnp.zeros(2), jnp.ones(2)), samples)
+    best = np.max(after.modes.probability, axis=1)
+    regime = np.asarray(after.modes.regime(0.8))
     assert np.any(regime == -1)
     np.testing.assert_array_equal(regime == -1, best <= 0.8)
-    np.testing.assert_array_equal(regime[best > 0.8], np.argmax(told.probability, axis=1)[best > 0.8])
+    np.testing.assert_array_equal(regime[best > 0.8], np.argmax(after.modes.probability, axis=1)[best > 0.8])
 
 
 def test_a_mode_that_cannot_come_is_left(rng):
     samples, _, _ = switching_data(rng, 10)
     imm = IMM(filters(), np.array([[1.0, 0.0], [1.0, 0.0]]))
     found = imm.run(imm.init(jnp.zeros(2), jnp.ones(2)), samples, trail=True)
-    close(found.told.probability[1:, 0], 1.0)
+    close(found.modes.probability[1:, 0], 1.0)
     back = imm.smooth(found)
     close(back.probability[1:, 0], 1.0)
-    for leaf in jax.tree.leaves((found.told.x, found.last.beliefs, back.x, back.sd)):
+    for leaf in jax.tree.leaves((found.x, found.last.beliefs, back.x, back.sd)):
         assert np.all(np.isfinite(leaf))
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from spookax.math.bordered import (
-    Factor,
-    Problem,
-    Rows,
+    BorderedFactor,
+    BorderedProblem,
+    BorderedRows,
     back_substitute,
     border_covariance,
     covariance,
@@ -48,7 +48,7 @@ CASES = [
 ]
 
 
-def random_problem(case: Case, seed: int = 0, draw=None) -> Problem:
+def random_problem(case: Case, seed: int = 0, draw=None) -> BorderedProblem:
     rng = np.random.default_rng(seed)
     draw = draw or (lambda rng, *shape: rng.normal(size=shape))
 
@@ -63,11 +63,11 @@ def random_problem(case: Case, seed: int = 0, draw=None) -> Problem:
     pairs = [array * present.reshape(present.shape + (1,) * (array.ndim - 2)) for array in pairs]
     damping = case.damping * rng.uniform(0.5, 2.0, size=(case.n + 1, case.b))
     prior = draw(rng, case.prior, case.p), draw(rng, case.prior)
-    arrays = (Rows(*triples), Rows(*pairs), Rows(*initial), damping, *prior)
-    return jax.tree.map(jnp.asarray, Problem(*arrays))
+    arrays = (BorderedRows(*triples), BorderedRows(*pairs), BorderedRows(*initial), damping, *prior)
+    return jax.tree.map(jnp.asarray, BorderedProblem(*arrays))
 
 
-def dense(problem: Problem) -> tuple[np.ndarray, np.ndarray, int]:
+def dense(problem: BorderedProblem) -> tuple[np.ndarray, np.ndarray, int]:
     """`(A, c, number of state unknowns)` of the cost |A [d; dchi] + c|^2."""
     blocks, b = problem.damping.shape
     nx, p = blocks * b, problem.prior_border.shape[1]
@@ -95,7 +95,7 @@ def dense(problem: Problem) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 @jax.jit
-def solve(problem: Problem) -> tuple[Factor, jax.Array, jax.Array]:
+def solve(problem: BorderedProblem) -> tuple[BorderedFactor, jax.Array, jax.Array]:
     factor = eliminate(problem)
     dchi = free_border(factor)
     return factor, back_substitute(factor, dchi), dchi
@@ -171,9 +171,9 @@ def test_covariance_blocks_are_those_of_the_dense_inverse(case, border):
             np.testing.assert_allclose(states.pairs[k], P[here, after], rtol=1e-9, atol=1e-9 * scale)
 
 
-def weighted(rows: Rows, weight: np.ndarray) -> Rows:
+def weighted(rows: BorderedRows, weight: np.ndarray) -> BorderedRows:
     w = jnp.asarray(weight)
-    return Rows(rows.states * w[..., None, None], rows.border * w[..., None], rows.residual * w)
+    return BorderedRows(rows.states * w[..., None, None], rows.border * w[..., None], rows.residual * w)
 
 
 @pytest.mark.parametrize("heavy", ["triples", "pairs", "any"])
@@ -193,7 +193,7 @@ def test_rows_of_very_different_weight_keep_their_digits(heavy, weight, rng):
 
     def consistent(rows, blocks):
         states = np.einsum("...msb,...sb->...m", rows.states, blocks)
-        return Rows(rows.states, rows.border, jnp.asarray(-(states + rows.border @ dchi)))
+        return BorderedRows(rows.states, rows.border, jnp.asarray(-(states + rows.border @ dchi)))
 
     problem = random_problem(case, draw=whole_numbers)
     rows = {
@@ -206,7 +206,9 @@ def test_rows_of_very_different_weight_keep_their_digits(heavy, weight, rng):
         is_heavy = rng.uniform(size=shape) < 0.5 if heavy == "any" else np.ones(shape, bool)
         rows[name] = weighted(rows[name], np.where(is_heavy, weight, 1.0))
     prior = problem.prior_border
-    problem = Problem(**rows, damping=problem.damping, prior_border=prior, prior_residual=jnp.asarray(-(prior @ dchi)))
+    problem = BorderedProblem(
+        **rows, damping=problem.damping, prior_border=prior, prior_residual=jnp.asarray(-(prior @ dchi))
+    )
 
     A, c, _ = dense(problem)
     assert np.all(A @ z + c == 0), "not consistent in exact arithmetic"

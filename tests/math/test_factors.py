@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spookax.math.sqrt_gaussian import Rows, combine, condition, lower, spanning, upper
+from spookax.math.sqrt_gaussian import InformationRows, combine, condition, lower, spanning, upper
 
 close = np.testing.assert_allclose
 SIZES = [(4, 3), (9, 6), (3, 6), (36, 24), (60, 40)]
@@ -162,7 +162,7 @@ def test_a_gaussian_and_rows_on_the_same_unknowns(weak, rng):
     m, S, R = rng.normal(size=n), np.tril(rng.normal(size=(n, n))) + 3 * np.eye(n), np.triu(rng.normal(size=(n, n)))
     R[-1] *= weak
     truth = rng.normal(size=n)
-    mean, factor = jax.jit(combine)(m, S, Rows(1e5 * R, 1e5 * R @ truth))
+    mean, factor = jax.jit(combine)(m, S, InformationRows(1e5 * R, 1e5 * R @ truth))
     rows = np.concatenate([np.eye(n), 1e5 * R @ S])
     xi = np.linalg.lstsq(rows, np.concatenate([np.zeros(n), 1e5 * R @ (truth - m)]))[0]
     close(mean, m + S @ xi, atol=1e-9)

@@ -1,12 +1,14 @@
 """Products of small matrices against numpy, under every transformation."""
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from jaxtyping import TypeCheckError
 
 from spookax.math.product import matmul, matvec
 
@@ -53,3 +55,10 @@ def test_derivatives(factors):
     by_both = jax.grad(lambda A, B: jnp.sum(jnp.sin(matmul(A, B))), (0, 1))(*factors)
     for mine, theirs in zip(by_both, jax.grad(lambda A, B: jnp.sum(jnp.sin(A @ B)), (0, 1))(*factors), strict=True):
         close(mine, theirs)
+
+
+@pytest.mark.skipif(not os.environ.get("SPOOKAX_SHAPES"), reason="annotations are checked by `make shapes`")
+def test_a_shape_that_is_not_annotated_is_found():
+    """Broadcasting would let it pass: the vector has one entry where the matrix has four columns."""
+    with pytest.raises(TypeCheckError, match="matvec"):
+        matvec(jnp.ones(A_SHAPE), jnp.ones((5, 1)))

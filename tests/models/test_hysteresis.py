@@ -26,7 +26,7 @@ from benchmarks.hysteresis_setup import (
 )
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import LeastSquares, Settings
-from spookax.estimation.recording import first_state
+from spookax.estimation.batch.one_recording import first_state
 from spookax.models import Blocks, ElastoSlide
 from spookax.models.hysteresis import recording
 from spookax.protocol import Noise
@@ -258,9 +258,9 @@ def test_the_bank_reproduces_the_source(filtered):
 
 def test_probabilities_of_the_bank(filtered):
     _, _, found = filtered
-    probability = np.asarray(found.told.probability)
+    probability = np.asarray(found.modes.probability)
     np.testing.assert_allclose(probability.sum(axis=-1), 1.0, rtol=1e-12)
-    regime = found.told.regime(0.9)
+    regime = found.modes.regime(0.9)
     assert set(np.unique(regime)) <= {-1, *range(len(GRID))}
 
 

@@ -11,8 +11,8 @@ from benchmarks.chain import chain
 from spookax._results import STEP_RESULTS
 from spookax.complementarity import BlockPivoting, Lemke
 from spookax.constraints import prepare
-from spookax.estimation import blocks
-from spookax.estimation.recording import Plan, follow
+from spookax.estimation.batch import blocks
+from spookax.estimation.batch.one_recording import Plan, follow
 from spookax.models import Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise
 from spookax.scene import Scene

@@ -7,9 +7,9 @@ import pytest
 
 from spookax.models import Free
 from spookax.scene import Scene, get_number
-from spookax.study.bodies import idle_doubts, idle_moments, in_the_way, make_way, possible
-from spookax.study.estimate import identified_scene
-from spookax.study.read import read_study
+from spookax.study.file.bodies import idle_doubts, idle_moments, in_the_way, make_way, possible
+from spookax.study.file.read import read_study
+from spookax.study.identifying.estimate import identified_scene
 
 HINGE = {"type": "hinge", "child": "a", "axis": [0, 1, 0]}
 

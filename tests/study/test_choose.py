@@ -11,10 +11,11 @@ from study.test_identify import SD, SWING, TIME, VISCOUS, angles, entry, pendulu
 
 import spookax as sx
 from spookax.scene import Scene, numeric_paths
-from spookax.study import choose, read_study
-from spookax.study.choose import choose_friction
-from spookax.study.estimate import load_estimate
-from spookax.study.friction_laws import LAWS, fits, places, variant
+from spookax.study import read_study
+from spookax.study.comparing import choose
+from spookax.study.comparing.choose import choose_friction
+from spookax.study.comparing.friction_laws import LAWS, fits, places, variant
+from spookax.study.identifying.estimate import load_estimate
 
 COULOMB = "joints.pin.friction.coulomb"
 DRIVE = np.where(TIME % 0.6 < 0.3, 3.0, -3.0)
@@ -154,7 +155,9 @@ def test_the_law_of_the_recording_is_chosen_and_what_is_finished_stays(tmp_path,
     for name, start in RUNS.items():
         read = angles(scene, start, DRIVE)[:-1] + SD * rng.normal(size=len(TIME))
         write_csv(tmp_path / f"{name}.csv", read, TIME, DRIVE)
-    monkeypatch.setattr("spookax.study.choose.LAWS", {law: LAWS[law] for law in ("viscous", "Coulomb", "drag")})
+    monkeypatch.setattr(
+        "spookax.study.comparing.choose.LAWS", {law: LAWS[law] for law in ("viscous", "Coulomb", "drag")}
+    )
     out, finished = tmp_path / "out", []
 
     def stop_after_the_first(law: str) -> None:

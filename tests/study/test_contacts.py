@@ -10,7 +10,7 @@ import yaml
 import spookax as sx
 from spookax.math import rotation
 from spookax.scene import Scene
-from spookax.study.setup import set_up
+from spookax.study.running.setup import set_up
 
 COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
 SD = 5e-4

@@ -9,8 +9,8 @@ import yaml
 import spookax as sx
 from spookax.cli.outputs import readings
 from spookax.scene import Scene
-from spookax.study.grid import grid_of, kick_means, step_means
-from spookax.study.setup import Setup, set_up
+from spookax.study.recordings.grid import grid_of, kick_means, step_means
+from spookax.study.running.setup import Setup, set_up
 
 H, STEPS, SD, RATE_SD = 2e-3, 1024, 1e-3, 1e-2
 MOTOR, ENCODER = "motors.drive.delay", "sensors.angle.delay"

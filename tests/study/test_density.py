@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from spookax.study import density
+from spookax.study.judging import density
 
 
 def candidates(*scores):

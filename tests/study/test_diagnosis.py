@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spookax.study.blemishes import blemishes
-from spookax.study.diagnosis import _correlations
-from spookax.study.recording import Recording
+from spookax.study.judging.diagnosis import _correlations
+from spookax.study.recordings.blemishes import blemishes
+from spookax.study.recordings.recording import Recording
 
 TIME = 5e-3 * np.arange(1000)
 

@@ -19,11 +19,11 @@ import yaml
 import spookax as sx
 from spookax.cli.check import check_study
 from spookax.cli.progress import result_text
-from spookax.estimation.profile import TAIL
+from spookax.estimation.batch.profile import TAIL
 from spookax.models import BodyState
 from spookax.scene import Scene, get_number
-from spookax.study import solve
-from spookax.study.setup import Setup, set_up
+from spookax.study.identifying import solve
+from spookax.study.running.setup import Setup, set_up
 
 pytestmark = pytest.mark.timeout(400)
 

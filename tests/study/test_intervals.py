@@ -10,8 +10,8 @@ import spookax as sx
 from spookax.models import Free, ParameterMap, Tie
 from spookax.scene import Scene
 from spookax.scene.expression import Expression
-from spookax.study.intervals import intervals
-from spookax.study.output import correlation, gauges
+from spookax.study.judging.intervals import intervals
+from spookax.study.judging.output import correlation, gauges
 
 MASS, GAIN, TILT, LEFT = "bodies.arm.mass", "motors.drive.gain", "tilt.x", "bodies.rest.mass"
 SCENE = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from spookax._results import ESTIMATE_RESULTS, STEP_RESULTS
-from spookax.study.judge import ending, failed_steps, failure
+from spookax.study.judging.judge import ending, failed_steps, failure
 
 STEPS = 6
 

@@ -16,13 +16,13 @@ from spookax.models import jonswap, multisine
 from spookax.report.charts import band_chart, share_chart
 from spookax.report.svg import svg
 from spookax.scene import FileError
+from spookax.study.file.read import StudyError, read_study
 from spookax.study.latent import laws
 from spookax.study.latent.base import base_motion
 from spookax.study.latent.correction import correction
 from spookax.study.latent.evidence import laplace, maximum
 from spookax.study.latent.model import Force, Mechanism
 from spookax.study.latent.record import Record, read_latent, read_records
-from spookax.study.read import StudyError, read_study
 
 ROOT = Path(__file__).parents[2]
 STUDY = """

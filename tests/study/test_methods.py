@@ -12,8 +12,8 @@ from cli.scenes import SLIDER, run
 import spookax as sx
 from spookax.cli.progress import methods_text
 from spookax.report import write_comparison
-from spookax.study.method_names import NAMES, known_methods
-from spookax.study.methods import compare_methods
+from spookax.study.comparing.method_names import NAMES, known_methods
+from spookax.study.comparing.methods import compare_methods
 
 MASS = "bodies.cart.mass"
 VISCOUS = "joints.rail.friction.viscous"

@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 import spookax as sx
 from spookax.cli.app import app
 from spookax.cli.progress import result_text
-from spookax.study.sight import off_neighbours
-from spookax.study.trust import trust
+from spookax.study.judging.trust import trust
+from spookax.study.recordings.sight import off_neighbours
 
 pytestmark = pytest.mark.timeout(400)
 

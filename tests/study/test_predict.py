@@ -13,9 +13,9 @@ from cli.scenes import SLIDER, refused, run
 import spookax as sx
 from spookax.report import write_report
 from spookax.study import read_recordings
-from spookax.study.estimate import Estimate
-from spookax.study.forecast import choose, forecast, load_forecaster
-from spookax.study.predict import errors
+from spookax.study.comparing.forecast import choose, forecast, load_forecaster
+from spookax.study.identifying.estimate import Estimate
+from spookax.study.identifying.predict import errors
 
 H, MASS = 0.01, "bodies.cart.mass"
 ENTRY = {"time": "t", "inputs": {"drive": "u"}, "sensors": {"scale": "x"}}

@@ -11,7 +11,7 @@ from study.test_identify import DRIVE, GAIN, STARTS, STEPS, SWING, TRUTH, H, ang
 
 import spookax as sx
 from spookax.scene.paths import numeric_paths
-from spookax.study.recursive import Tracking, filter_recordings, smooth_recordings
+from spookax.study.tracking.filter_recordings import Tracking, filter_recordings, smooth_recordings
 
 pytestmark = pytest.mark.timeout(400)
 

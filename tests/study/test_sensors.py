@@ -9,7 +9,7 @@ import yaml
 import spookax as sx
 from spookax.math import rotation
 from spookax.scene import Scene
-from spookax.study.output import as_read
+from spookax.study.judging.output import as_read
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from spookax.study.bands import foretold
-from spookax.study.trust import trust
+from spookax.study.judging.bands import foretold
+from spookax.study.judging.trust import trust
 
 
 def content(**changes):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from spookax.study import units as u
+from spookax.study.file import units as u
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spookax.study import Study, StudyError, read_recordings, read_study, recording
+from spookax.study import Study, StudyError, read_recordings, read_study
+from spookax.study.recordings import recording
 
 HEAD = "spookax: 1\nscene: scene.yaml\nparameters: {tilt.x: {}}\n"
 DEFAULTS = """\

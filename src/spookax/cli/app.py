@@ -105,7 +105,7 @@ def simulate(
         with signs(f"reading {scene}") as told, stoppable() as stop:
             from ..scene import read_scene
             from ..scene.located import load_located
-            from ..study.doubts import angle_doubts, far_in_a_step, step_doubts
+            from ..study.recordings.doubts import angle_doubts, far_in_a_step, step_doubts
             from .inputs import read_inputs
 
             path = scene_file(scene)
@@ -181,7 +181,7 @@ def identify(
             told.phase("starting JAX")
             from ..loading import enable_x64
             from ..report import write_report
-            from ..study.identify import identify as run
+            from ..study.identifying.identify import identify as run
             from .progress import result_text, say_end
 
             enable_x64()
@@ -266,7 +266,7 @@ def _track(study: Path, out: Path, estimate: Path | None, quiet: bool, *, smooth
             told.phase("starting JAX")
             from ..loading import enable_x64
             from ..report import write_tracking
-            from ..study.recursive import filter_recordings, smooth_recordings
+            from ..study.tracking.filter_recordings import filter_recordings, smooth_recordings
             from .progress import tracking_text
 
             enable_x64()

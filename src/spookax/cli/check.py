@@ -6,12 +6,12 @@ from pathlib import Path
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene
 from ..scene.located import load_located
 from ..scene.read import is_study
-from ..study.bodies import idle_doubts, in_the_way
-from ..study.check import check_against_scene, sensor_dimensions
-from ..study.doubts import angle_doubts, fastest_turn, recording_doubts, step_doubts
+from ..study.file.bodies import idle_doubts, in_the_way
+from ..study.file.check import check_against_scene, sensor_dimensions
+from ..study.file.read import is_latent, read_study
 from ..study.latent.record import read_latent, read_records
-from ..study.read import is_latent, read_study
-from ..study.recording import Recording, read_recordings
+from ..study.recordings.doubts import angle_doubts, fastest_turn, recording_doubts, step_doubts
+from ..study.recordings.recording import Recording, read_recordings
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ def choose_friction(
             told.phase("starting JAX")
             from ..loading import enable_x64
             from ..report import write_report
-            from ..study.choose import choose_friction as run
-            from ..study.estimate import Estimate
+            from ..study.comparing.choose import choose_friction as run
+            from ..study.identifying.estimate import Estimate
             from .progress import choice_text
 
             enable_x64()

@@ -12,11 +12,11 @@ from jaxtyping import Float
 
 from ..scene import FileProblem, Scene
 from ..scene.explain import nearest
-from ..study.doubts import stamp_doubts
-from ..study.model import Column, RecordingSpec
-from ..study.recording import read_recording
-from ..study.table import Report, read_table
-from ..study.units import split_header
+from ..study.file.model import Column, RecordingSpec
+from ..study.file.table import Report, read_table
+from ..study.file.units import split_header
+from ..study.recordings.doubts import stamp_doubts
+from ..study.recordings.recording import read_recording
 from .errors import doubt
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")

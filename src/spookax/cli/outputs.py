@@ -15,14 +15,14 @@ from ..constraints import axes
 from ..math import rotation
 from ..scene import Scene
 from ..stepping import Trajectory
-from ..study.check import sensor_dimensions
-from ..study.units import SI_UNIT
+from ..study.file.check import sensor_dimensions
+from ..study.file.units import SI_UNIT
 from ..system import Params, Sensor, System
 from .check import length
 from .inputs import Inputs
 
 if TYPE_CHECKING:
-    from ..study.predict import Prediction
+    from ..study.identifying.predict import Prediction
 
 Table = dict[str, Float[np.ndarray, " n"]]
 """Column name with its unit in brackets -> values."""

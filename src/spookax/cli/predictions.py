@@ -53,7 +53,7 @@ def predict(
         with signs("starting JAX", COMPILING, quiet=quiet) as told, stoppable() as stop:
             from ..loading import enable_x64
             from ..report import write_prediction
-            from ..study.forecast import forecast
+            from ..study.comparing.forecast import forecast
             from .outputs import prediction_table, write_table
             from .progress import prediction_lines
 
@@ -112,8 +112,8 @@ def compare(
             return
         with signs("starting JAX", COMPILING, quiet=quiet) as told:
             from ..loading import enable_x64
-            from ..study.estimate import finite_json
-            from ..study.forecast import compare as run
+            from ..study.comparing.forecast import compare as run
+            from ..study.identifying.estimate import finite_json
             from .progress import comparison_text
 
             enable_x64()
@@ -130,7 +130,7 @@ def compare(
 def _compare_methods(given: list[Path], methods: str, study: Path | None, out: Path | None, quiet: bool) -> None:
     if len(given) != 1 or study is not None:
         raise typer.BadParameter("it takes one study, and no --study", param_hint="--methods")
-    from ..study.method_names import NAMES, known_methods
+    from ..study.comparing.method_names import NAMES, known_methods
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     names = known_methods(list(NAMES) if names == ["all"] else names)
@@ -143,7 +143,7 @@ def _compare_methods(given: list[Path], methods: str, study: Path | None, out: P
         told.phase("starting JAX")
         from ..loading import enable_x64
         from ..report import write_comparison
-        from ..study.methods import compare_methods as run
+        from ..study.comparing.methods import compare_methods as run
         from .progress import methods_text
 
         enable_x64()

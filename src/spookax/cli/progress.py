@@ -8,8 +8,8 @@ import typer
 from ..report.content import networks
 from ..report.numbers import MISSING, units, with_sd
 from ..scene.paths import network_of
-from ..study.estimate import Estimate
-from ..study.recursive import Tracking
+from ..study.identifying.estimate import Estimate
+from ..study.tracking.filter_recordings import Tracking
 
 _FARTHEST = 3  # outliers of a sensor that are told
 

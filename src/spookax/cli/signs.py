@@ -11,7 +11,7 @@ from .._progress import Stage, listening
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from ..study.identify import Progress
+    from ..study.identifying.identify import Progress
 
 HEAD = f"{'phase':<12} {'iteration':>9} {'cost':>13} {'step':>10} {'damping':>10} {'time':>8}"
 _SHOWN = 2  # names of programs in the live line

@@ -17,7 +17,7 @@ from ..loading import load
 from ..scene import Scene, read_scene
 from ..stepping import state_from_joints, step
 from ..stepping.rollout import in_pieces
-from ..study.estimate import Estimate
+from ..study.identifying.estimate import Estimate
 from ..system import Params, State, System
 from .actuation import Actuation, actuation, steps_of
 from .moment import Moment

@@ -12,9 +12,9 @@ import numpy as np
 
 from .._typing import AnyArray, Array, Bool, Float
 from ..models import ParameterMap
-from ..study.bodies import idle_moments
-from ..study.estimate import Estimate
-from ..study.posterior import factored, posterior
+from ..study.file.bodies import idle_moments
+from ..study.identifying.estimate import Estimate
+from ..study.judging.posterior import factored, posterior
 from ..system import Params, System, build, locate, put
 from ..system.params import inertia_matrix, paths
 

@@ -7,6 +7,7 @@ may depend on the pair (x, x+); the dependence on x+ is carried through the step
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,8 @@ import numpy as np
 
 from .._results import STEP_RESULTS
 from .._typing import AnyArray, Array, Float
-from ..protocol import AbstractModel, Noise, Samples
+from ..protocol import AbstractModel, CarriedPoses, HeldNoise, Noise, Samples
+from ..protocol.asked import carried, replayed
 
 _CHUNK = 32  # steps differentiated at once: small enough for the cache of one core
 
@@ -41,7 +43,7 @@ class Path(NamedTuple):
     result: STEP_RESULTS  # of every step
 
 
-def untold(steps: int) -> STEP_RESULTS:
+def all_successful(steps: int) -> STEP_RESULTS:
     """The results of the steps of a path that no simulator has run."""
     return jax.tree.map(lambda a: np.full(steps, a), STEP_RESULTS.successful)
 
@@ -74,8 +76,8 @@ def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
 
 
 class StepRows(NamedTuple):
-    """Jacobians of what a step determines, for a mechanism its velocities (all but the first `model.carried` rows): the
-    last rows of A, B and C, and the answer to a further impulse where the model takes one (`model.can_steady`).
+    """Jacobians of what a step determines, for a mechanism its velocities (all but the carried rows): the
+    last rows of A, B and C, and the answer to a further impulse where the model takes one (`protocol.HeldNoise`).
     """
 
     A: Float[Array, "steps half n"]
@@ -86,15 +88,15 @@ class StepRows(NamedTuple):
 
 def step_rows(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> StepRows:
     """Jacobians of the steps of a trajectory of the simulator, backwards from the velocities: they are few."""
-    n, half = model.tangent_size, model.carried
-    push = (jnp.zeros(n - half, dtype=z.dtype),) if model.can_steady else ()
+    n, half, held = model.tangent_size, carried(model), model.offers(HeldNoise)
+    push = () if held is None else (jnp.zeros(n - half, dtype=z.dtype),)
 
     def one(args):
         x, x1, u, w, hint = args
 
         def stepped(start: Array, w: Array, z: Array, *push: Array) -> Array:
-            replay = model.pushed if push else model.replay
-            return model.local(replay(model.retract(x, start), model.prepare(z), u, w, noise, hint, *push), x1)[half:]
+            again = partial(replayed, model) if held is None else held.pushed
+            return model.local(again(model.retract(x, start), model.prepare(z), u, w, noise, hint, *push), x1)[half:]
 
         A, B, C, *by_push = backwards(stepped, jnp.zeros(n, dtype=z.dtype), w, z, *push)[1]
         return StepRows(A, B, C, by_push[0] if by_push else None)
@@ -112,15 +114,17 @@ def completed(
     steady: Array | float = 0.0,
 ) -> Linearised:
     """The rest of `linearise`: poses and readings, by the chain rule."""
-    n, half = model.tangent_size, model.carried
+    n, half = model.tangent_size, carried(model)
+    poses, noises = model.offers(CarriedPoses), model.offers(HeldNoise)
 
     def one(args):
         x, x1, w, y, s, seen, (A, B, C, push) = args
         still, zero = jnp.zeros(half, dtype=z.dtype), jnp.zeros(n, dtype=z.dtype)
 
-        def carried(start: Array, rates: Array, z: Array) -> Array:
+        def pose(start: Array, rates: Array, z: Array) -> Array:
+            assert poses is not None
             begin = model.retract(x, jnp.concatenate([start, zero[half:]]))
-            return model.local(model.carry(begin, model.quicken(x1, rates), model.prepare(z)), x1)[:half]
+            return model.local(poses.carry(begin, poses.retract_rates(x1, rates), model.prepare(z)), x1)[:half]
 
         def read(start: Array, end: Array, dz: Array) -> Array:
             pair = model.retract(x, start), model.retract(x1, end)
@@ -128,13 +132,14 @@ def completed(
             predicted = jax.vmap(lambda s: model.observe(*pair, p, s))(s)
             return whitened(model, noise, predicted, y, seen)
 
-        if push is not None:  # the noise's effect stays where its impulse follows the parameters
-            held = jax.jacfwd(lambda z: model.needed(x, x1, model.prepare(z), B @ w))(z)
+        if noises is not None and push is not None:  # the noise's effect stays where its impulse follows the parameters
+            needed = noises.needed
+            held = jax.jacfwd(lambda z: needed(x, x1, model.prepare(z), B @ w))(z)
             C = C + steady * push @ held
         if half:
-            by_pose, by_rate, by_z = backwards(carried, still, zero[half:], z)[1]
-            pose = jnp.concatenate([by_pose, zero[half:] * by_pose[:, :1]], axis=1)
-            parts = ((pose, A), (0.0, B), (by_z, C))
+            by_pose, by_rate, by_z = backwards(pose, still, zero[half:], z)[1]
+            by_begin = jnp.concatenate([by_pose, zero[half:] * by_pose[:, :1]], axis=1)
+            parts = ((by_begin, A), (0.0, B), (by_z, C))
             A, B, C = (jnp.concatenate([moved + by_rate @ rate, rate]) for moved, rate in parts)
         # and from the readings, through the step
         e, (by_start, by_end, by_z) = backwards(read, zero, zero, jnp.zeros_like(z))
@@ -149,7 +154,7 @@ def linearise(
 ) -> Linearised:
     """Jacobians along a trajectory of the simulator.
 
-    With `steady` = 1, C leaves out how the parameters change what the noise does, (dB/dz) w (`model.can_steady`).
+    With `steady` = 1, C leaves out how the parameters change what the noise does, (dB/dz) w (`protocol.HeldNoise`).
     """
     return completed(model, z, noise, path, samples, step_rows(model, z, noise, path, samples), steady)
 

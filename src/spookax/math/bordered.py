@@ -32,7 +32,7 @@ from .._typing import Array, Float, Scalar
 from .small import solve_upper
 
 
-class Rows(eqx.Module):
+class BorderedRows(eqx.Module):
     """Whitened rows `sum_i states[:, i] d_{k+i} + border dchi + residual`; all zeros where one is missing.
 
     Whitened: divided by the standard deviation of the noise, so without a unit.
@@ -43,7 +43,7 @@ class Rows(eqx.Module):
     residual: Float[Array, "*k m"]
 
 
-class Problem(eqx.Module):
+class BorderedProblem(eqx.Module):
     """The rows of the cost at the top of this module. n >= 1; p and the numbers of rows may be 0.
 
     - `triples`: n - 1 sets of rows on (d_k, d_k+1, d_k+2), states `(n-1, m1, 3, b)`.
@@ -53,15 +53,15 @@ class Problem(eqx.Module):
     - `prior_border`, `prior_residual`: rows `L dchi + l` on the border alone.
     """
 
-    triples: Rows
-    pairs: Rows
-    initial: Rows
-    damping: Float[Array, "n+1 b"]
+    triples: BorderedRows
+    pairs: BorderedRows
+    initial: BorderedRows
+    damping: Float[Array, "n_1 b"]
     prior_border: Float[Array, "q p"]
     prior_residual: Float[Array, " q"]
 
 
-class Factor(eqx.Module):
+class BorderedFactor(eqx.Module):
     """Result of `eliminate`.
 
     The best states follow from later ones and the border, with zeros for the blocks beyond d_n:
@@ -70,16 +70,16 @@ class Factor(eqx.Module):
         cost(dchi) = unexplained + |border_triangle dchi + border_residual|^2.
     """
 
-    pivot: Float[Array, "n+1 b b"]  # R_k, upper triangular; Cov(d_k | later states, border) = R_k^-1 R_k^-T
-    ahead: Float[Array, "n+1 b 2b"]
-    along: Float[Array, "n+1 b p"]
-    offset: Float[Array, "n+1 b"]
+    pivot: Float[Array, "n_1 b b"]  # R_k, upper triangular; Cov(d_k | later states, border) = R_k^-1 R_k^-T
+    ahead: Float[Array, "n_1 b 2*b"]
+    along: Float[Array, "n_1 b p"]
+    offset: Float[Array, "n_1 b"]
     border_triangle: Float[Array, "p p"]  # R_p, upper triangular; singular where the rows say nothing
     border_residual: Float[Array, " p"]  # y_p
     unexplained: Scalar  # sum of squares that no choice of the unknowns reduces
 
     @property
-    def pivots(self) -> Float[Array, "n+1 b"]:
+    def pivots(self) -> Float[Array, "n_1 b"]:
         """Size of the pivot of each state unknown: zero, next to its rows, where no row determines it.
 
         An exact zero makes states and covariances infinite or NaN: damp, or add the row that is missing.
@@ -95,16 +95,16 @@ class Factor(eqx.Module):
 class Covariance(NamedTuple):
     """Blocks of the covariance of the states."""
 
-    blocks: Float[Array, "n+1 b b"]  # Cov(d_k, d_k)
+    blocks: Float[Array, "n_1 b b"]  # Cov(d_k, d_k)
     pairs: Float[Array, "n b b"]  # Cov(d_k, d_k+1)
 
 
-def eliminate(problem: Problem) -> Factor:
+def eliminate(problem: BorderedProblem) -> BorderedFactor:
     """Eliminate d_0 .. d_n in time order, in one scan.
 
     **Arguments:** `problem`; all arrays of one float type (float64 for identification).
 
-    **Returns:** the `Factor`, with errors of about eps * cond (normal equations: eps * cond^2) that do not
+    **Returns:** the `BorderedFactor`, with errors of about eps * cond (normal equations: eps * cond^2) that do not
     grow with the ratio of the weights of the rows.
 
     **Raises:** `ValueError` when the shapes do not belong together.
@@ -133,7 +133,7 @@ def eliminate(problem: Problem) -> Factor:
     prior = jnp.concatenate([problem.prior_border, problem.prior_residual[:, None]], axis=1)
     rest = [rest_first[:, 2 * b :], rest.reshape(-1, p + 1), rest_last[:, 2 * b :], prior]
     border, _ = _absorb(jnp.zeros((p + 1, p + 1), prior.dtype), jnp.concatenate(rest))
-    return Factor(
+    return BorderedFactor(
         pivot=pivot_rows[:, :, :b],
         ahead=solved[:, :, : 2 * b],
         along=solved[:, :, 2 * b : 2 * b + p],
@@ -144,7 +144,7 @@ def eliminate(problem: Problem) -> Factor:
     )
 
 
-def reduced(factor: Factor) -> tuple[Float[Array, "p p"], Float[Array, " p"]]:
+def reduced(factor: BorderedFactor) -> tuple[Float[Array, "p p"], Float[Array, " p"]]:
     """`(S, s)`, S = R_p^T R_p and s = R_p^T y_p: cost(dchi) = dchi^T S dchi + 2 s^T dchi + constant.
 
     For a quadratic program in dchi: minimise 1/2 dchi^T S dchi + s^T dchi within bounds.
@@ -153,30 +153,30 @@ def reduced(factor: Factor) -> tuple[Float[Array, "p p"], Float[Array, " p"]]:
     return triangle.T @ triangle, triangle.T @ factor.border_residual
 
 
-def free_border(factor: Factor) -> Float[Array, " p"]:
+def free_border(factor: BorderedFactor) -> Float[Array, " p"]:
     """The dchi of least cost when no bound is active, from the triangle itself (not from `reduced`)."""
     return -solve_upper(factor.border_triangle, factor.border_residual)
 
 
-def border_covariance(factor: Factor) -> Float[Array, "p p"]:
+def border_covariance(factor: BorderedFactor) -> Float[Array, "p p"]:
     """Covariance (R_p^T R_p)^-1 of dchi when no bound is active and nothing is damped."""
     triangle = factor.border_triangle
     inverse = solve_upper(triangle, jnp.eye(triangle.shape[0], dtype=triangle.dtype))
     return inverse @ inverse.T
 
 
-def back_substitute(factor: Factor, dchi: Float[Array, " p"]) -> Float[Array, "n+1 b"]:
+def back_substitute(factor: BorderedFactor, dchi: Float[Array, " p"]) -> Float[Array, "n_1 b"]:
     """States of least cost for a given border, in one scan backward in time."""
     offset = factor.offset + factor.along @ dchi
     return -_backward(factor, offset[:, :, None])[:, :, 0]
 
 
-def sensitivity(factor: Factor) -> Float[Array, "n+1 b p"]:
+def sensitivity(factor: BorderedFactor) -> Float[Array, "n_1 b p"]:
     """Derivative of the states of least cost with respect to the border, -H_xx^-1 H_xp."""
     return -_backward(factor, factor.along)
 
 
-def covariance(factor: Factor, cov_chi: Float[Array, "p p"] | None = None) -> Covariance:
+def covariance(factor: BorderedFactor, cov_chi: Float[Array, "p p"] | None = None) -> Covariance:
     """Covariance blocks of the states, when rows are whitened by the noise they carry and nothing is damped.
 
     **Arguments:** `cov_chi`, covariance of the border: `border_covariance`, or that of the entries off their
@@ -208,7 +208,7 @@ def covariance(factor: Factor, cov_chi: Float[Array, "p p"] | None = None) -> Co
     return Covariance(blocks, pairs)
 
 
-def _backward(factor: Factor, columns: Float[Array, "n+1 b c"]) -> Float[Array, "n+1 b c"]:
+def _backward(factor: BorderedFactor, columns: Float[Array, "n_1 b c"]) -> Float[Array, "n_1 b c"]:
     """x_k = columns_k - ahead_k [x_k+1; x_k+2], zero beyond k = n."""
     b = columns.shape[1]
 
@@ -255,20 +255,20 @@ def _append_block(triangle: Float[Array, "c w"], damping: Float[Array, " b"]) ->
     return jnp.concatenate([above, below])
 
 
-def _insert_zeros(matrix: Float[Array, "*k m w"], at: int, count: int) -> Float[Array, "*k m w+count"]:
+def _insert_zeros(matrix: Float[Array, "*k m w"], at: int, count: int) -> Float[Array, "*k m w_more"]:
     """The matrix with `count` columns of zeros before column `at`."""
     zeros = jnp.zeros((*matrix.shape[:-1], count), matrix.dtype)
     return jnp.concatenate([matrix[..., :at], zeros, matrix[..., at:]], axis=-1)
 
 
-def _matrix(rows: Rows) -> Float[Array, "*k m w"]:
+def _matrix(rows: BorderedRows) -> Float[Array, "*k m w"]:
     """Rows as one matrix [states | border | residual]."""
     *k, m, s, b = rows.states.shape
     states = rows.states.reshape(*k, m, s * b)
     return jnp.concatenate([states, rows.border, rows.residual[..., None]], axis=-1)
 
 
-def _sizes(problem: Problem) -> tuple[int, int]:
+def _sizes(problem: BorderedProblem) -> tuple[int, int]:
     """b and p; raises `ValueError` for arrays that do not belong together."""
     blocks, b = problem.damping.shape
     rows_prior, p = problem.prior_border.shape

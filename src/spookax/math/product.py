@@ -14,14 +14,14 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from .._typing import Array, Float
+from .._typing import AnyArray, Array, Float
 
 NAME = "spookax_matmul"  # of the primitive
 _LARGE = 2048  # multiplications of which another way is the faster
 _NARROW = 16  # columns of a long matrix that is one of outer products
 
 
-def matmul(a: Float[Array, "*batch i k"], b: Float[Array, "*batch k j"]) -> Float[Array, "*batch i j"]:
+def matmul(a: Float[AnyArray, "*#batch i k"], b: Float[AnyArray, "*#batch k j"]) -> Float[Array, "*#batch i j"]:
     """a @ b; leading axes are equal or absent in one factor."""
     if a.ndim != b.ndim:
         lead = a.shape[:-2] or b.shape[:-2]
@@ -29,7 +29,7 @@ def matmul(a: Float[Array, "*batch i k"], b: Float[Array, "*batch k j"]) -> Floa
     return _matmul.bind(a, b)
 
 
-def matvec(a: Float[Array, "*batch i k"], x: Float[Array, "*batch k"]) -> Float[Array, "*batch i"]:
+def matvec(a: Float[AnyArray, "*#batch i k"], x: Float[AnyArray, "*#batch k"]) -> Float[Array, "*#batch i"]:
     """a @ x; leading axes are equal or absent in one factor."""
     out = matmul(a, jax.lax.expand_dims(x, (x.ndim,)))
     return jax.lax.squeeze(out, (out.ndim - 1,))
@@ -48,7 +48,7 @@ def _multiply(a: Array, b: Array) -> Array:
     return jax.lax.dot_general(a, b, (((a.ndim - 1,), (a.ndim - 2,)), (lead, lead)))
 
 
-def _batch(args: tuple[Array, Array], axes: tuple[int | None, int | None]) -> tuple[Array, int]:
+def _batch(args: tuple[AnyArray, AnyArray], axes: tuple[int | None, int | None]) -> tuple[Array, int]:
     (a, b), (at, bt) = args, axes
     if at is None:  # the batch becomes columns of b
         assert bt is not None

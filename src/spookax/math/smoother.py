@@ -1,9 +1,9 @@
 """Smoothing: what a filter left behind of its steps, and what all readings say of its states.
 
 A state is known as m + S xi with xi ~ N(0, 1) before later readings are. What these say of it can be kept as rows on
-the state, `Rows`, whose own noise is N(0, 1); to pass a step they have to get rid of its process noise. Or as adjoint
-rows G (x - m) + v = g that are white together with what is not known of x, G P G' + cov(v) = 1 (Bryson and Frazier):
-process noise is in them already, a step multiplies them and a reading adds its innovation. Given them
+the state, `InformationRows`, whose own noise is N(0, 1); to pass a step they have to get rid of its process noise. Or
+as adjoint rows G (x - m) + v = g that are white together with what is not known of x, G P G' + cov(v) = 1 (Bryson and
+Frazier): process noise is in them already, a step multiplies them and a reading adds its innovation. Given them
 
     mean = m + S Y' g,   covariance = S (1 - Y' Y) S',   Y = G S,
 
@@ -26,7 +26,7 @@ from .._typing import Array, Bool, Float
 from . import small
 from .sqrt_gaussian import (
     Affine,
-    Rows,
+    InformationRows,
     backward,
     combine,
     divided,
@@ -37,7 +37,7 @@ from .sqrt_gaussian import (
 )
 
 
-class Learned(NamedTuple):
+class ReadingGains(NamedTuple):
     """What the readings of a step did to a Gaussian m, S, some readings (a group) after the other.
 
     With V = `said` of a group, its readings as rows in their own standard deviations given those before, and
@@ -49,7 +49,7 @@ class Learned(NamedTuple):
     innovation: Float[Array, "groups r"]
 
 
-class Path(NamedTuple):
+class ForwardPass(NamedTuple):
     """What a filter leaves behind of its steps: moments, the linear models, and what the readings did.
 
     With `learned` the moments are the filtered ones, which asks for readings that do not see the noise of their step
@@ -59,11 +59,11 @@ class Path(NamedTuple):
     mean: Float[Array, "steps n"]
     factor: Float[Array, "steps n n"]
     affine: Affine
-    learned: Learned | None
+    learned: ReadingGains | None
 
 
 def smoothed(
-    path: Path, mean: Float[Array, " n"], factor: Float[Array, "n n"]
+    path: ForwardPass, mean: Float[Array, " n"], factor: Float[Array, "n n"]
 ) -> tuple[Float[Array, "steps_1 n"], Float[Array, "steps_1 n n"]]:
     """Means and factors of all states given all readings. `mean`, `factor`: of the state where the path ends."""
     return (_from_predicted if path.learned is None else _from_filtered)(path, mean, factor)
@@ -72,10 +72,10 @@ def smoothed(
 # --- rows on the states
 
 
-def _by_rows(path: Path, mean: Array, factor: Array) -> tuple[Array, Array]:
+def _by_rows(path: ForwardPass, mean: Array, factor: Array) -> tuple[Array, Array]:
     """By rows on the states throughout."""
 
-    def back(rows: Rows, now: Path) -> tuple[Rows, tuple[Array, Array]]:
+    def back(rows: InformationRows, now: ForwardPass) -> tuple[InformationRows, tuple[Array, Array]]:
         if now.learned is None:
             rows = backward(now.affine, rows)
             return rows, combine(now.mean, now.factor, rows)
@@ -95,18 +95,18 @@ def _unread(step: Affine) -> Affine:
     return step._replace(H=step.H[:0], J=step.J[:0], y=step.y[:0])
 
 
-def _before_the_step(step: Affine, rows: Rows) -> Rows:
+def _before_the_step(step: Affine, rows: InformationRows) -> InformationRows:
     """Rows on the state that a step leads to as rows on the state that it leaves."""
     return backward(_unread(step), rows)
 
 
-def _with_readings(step: Affine, rows: Rows) -> Rows:
+def _with_readings(step: Affine, rows: InformationRows) -> InformationRows:
     """Rows on a state, and its readings."""
     both = upper_beside(jnp.column_stack(rows), jnp.column_stack([step.H, step.y]))
-    return Rows(both[:, :-1], both[:, -1])
+    return InformationRows(both[:, :-1], both[:, -1])
 
 
-def _combined(mean: Array, factor: Array, rows: Rows) -> tuple[Array, Array]:
+def _combined(mean: Array, factor: Array, rows: InformationRows) -> tuple[Array, Array]:
     """`combine`, with the factor that adjoint rows give: the old one times a lower triangle."""
     k = factor.shape[1]
     seen = jnp.column_stack([rows.R @ factor, rows.y - rows.R @ mean])
@@ -125,10 +125,10 @@ class _Information(NamedTuple):
     vector: Float[Array, " n"]
 
 
-def _by_information(path: Path, mean: Array, factor: Array) -> tuple[Array, Array]:
+def _by_information(path: ForwardPass, mean: Array, factor: Array) -> tuple[Array, Array]:
     """By information matrices: with the derivatives of all other ways, but half of their digits."""
 
-    def back(later: _Information, now: Path) -> tuple[_Information, tuple[Array, Array]]:
+    def back(later: _Information, now: ForwardPass) -> tuple[_Information, tuple[Array, Array]]:
         step = now.affine
         known = _uninformed(_unread(step) if now.learned is not None else step, later)
         S = now.factor
@@ -179,7 +179,7 @@ class _Later(NamedTuple):
     on_state: Bool[Array, ""]
 
 
-def _by_adjoints(path: Path, mean: Array, factor: Array) -> tuple[Array, Array]:
+def _by_adjoints(path: ForwardPass, mean: Array, factor: Array) -> tuple[Array, Array]:
     """By adjoint rows where they have digits."""
     assert path.learned is not None
     count, n = path.mean.shape
@@ -187,7 +187,7 @@ def _by_adjoints(path: Path, mean: Array, factor: Array) -> tuple[Array, Array]:
     digits = jnp.finfo(path.mean.dtype).eps ** (3 / 16)  # a power of a quarter leaves 1e-8 where ways change, this 1e-9
 
     def back(
-        carry: tuple[_Later, tuple[Array, Array]], now: tuple[Array, Array, Array, Array, Learned]
+        carry: tuple[_Later, tuple[Array, Array]], now: tuple[Array, Array, Array, Array, ReadingGains]
     ) -> tuple[tuple[_Later, tuple[Array, Array]], None]:
         (later, (means, factors)), (k, mean, factor, A, learned) = carry, now
         there = _Adjoint(later.predicted.G @ A, later.predicted.g)
@@ -202,7 +202,7 @@ def _by_adjoints(path: Path, mean: Array, factor: Array) -> tuple[Array, Array]:
             affine, after = jax.tree.map(lambda a: a[k], path.affine), jax.tree.map(lambda a: a[k + 1], path)
             rows = jax.lax.cond(
                 later.on_state,
-                lambda: Rows(*later.filtered),
+                lambda: InformationRows(*later.filtered),
                 lambda: _with_readings(after.affine, _of_state(later.filtered, after.mean, after.factor)),
             )
             before = _before_the_step(affine, rows)
@@ -229,7 +229,7 @@ def _by_adjoints(path: Path, mean: Array, factor: Array) -> tuple[Array, Array]:
     return d, S
 
 
-def _with_innovations(later: _Adjoint, learned: Learned) -> _Adjoint:
+def _with_innovations(later: _Adjoint, learned: ReadingGains) -> _Adjoint:
     """Adjoint rows about the prediction, from those about what was filtered."""
     blocks = [later]
     for gain, said, innovation in reversed(list(zip(*learned, strict=True))):
@@ -238,12 +238,12 @@ def _with_innovations(later: _Adjoint, learned: Learned) -> _Adjoint:
     return _Adjoint(both[:, :-1], both[:, -1])
 
 
-def _of_state(later: _Adjoint, mean: Array, factor: Array) -> Rows:
+def _of_state(later: _Adjoint, mean: Array, factor: Array) -> InformationRows:
     """Adjoint rows as rows on the state."""
     Y = later.G @ factor
     left = jnp.eye(len(Y), dtype=Y.dtype) - Y @ Y.T
     R, y = _divided_by(jax.lax.linalg.cholesky(left, symmetrize_input=False), *later)
-    return Rows(R, y + R @ mean)
+    return InformationRows(R, y + R @ mean)
 
 
 def _divided_by(L: Float[Array, "n n"], R: Float[Array, "n n"], y: Float[Array, " n"]) -> tuple[Array, Array]:

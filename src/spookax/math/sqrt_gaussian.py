@@ -218,16 +218,16 @@ def condition(
     return Conditioned(*carry, innovation.reshape(-1)[:c], jnp.sum(log_F), gain, said)
 
 
-class Rows(NamedTuple):
+class InformationRows(NamedTuple):
     """What is known of x as whitened rows: R x + n = y, n ~ N(0, 1); R upper triangular, of any rank."""
 
     R: Float[Array, "n n"]
     y: Float[Array, " n"]
 
 
-def nothing(n: int, dtype: jnp.dtype) -> Rows:
+def nothing(n: int, dtype: jnp.dtype) -> InformationRows:
     """Rows that say nothing."""
-    return Rows(jnp.zeros((n, n), dtype=dtype), jnp.zeros(n, dtype=dtype))
+    return InformationRows(jnp.zeros((n, n), dtype=dtype), jnp.zeros(n, dtype=dtype))
 
 
 class Affine(NamedTuple):
@@ -241,15 +241,15 @@ class Affine(NamedTuple):
     y: Float[Array, " r"]
 
 
-def spoken(step: Affine, after: Rows) -> Rows:
+def backward_with_noise(step: Affine, after: InformationRows) -> InformationRows:
     """What the readings of a step and everything after it say about (w, x), from what `after` says about x+."""
     n, q = step.B.shape
     from_after = jnp.column_stack([after.R @ step.B, after.R @ step.A, after.y - after.R @ step.c])
     both = upper_beside(from_after, jnp.column_stack([step.J, step.H, step.y]))
-    return Rows(both[:, : n + q], both[:, n + q])
+    return InformationRows(both[:, : n + q], both[:, n + q])
 
 
-def backward(step: Affine, after: Rows) -> Rows:
+def backward(step: Affine, after: InformationRows) -> InformationRows:
     """What the readings of a step and everything after it say about x: its noise is eliminated from its prior, the
     readings and the rows on x+ by one triangularisation.
     """
@@ -258,10 +258,12 @@ def backward(step: Affine, after: Rows) -> Rows:
     said = jnp.concatenate([from_after, jnp.concatenate([step.J, step.H], axis=1)])
     seen = jnp.column_stack([said, jnp.concatenate([after.y - after.R @ step.c, step.y])])
     left = upper_beside(jnp.eye(q, q + n + 1, dtype=step.B.dtype), seen)[q:, q:]
-    return Rows(left[:, :n], left[:, n])
+    return InformationRows(left[:, :n], left[:, n])
 
 
-def combine(mean: Float[Array, " n"], factor: Float[Array, "n k"], rows: Rows) -> tuple[Array, Float[Array, "n k"]]:
+def combine(
+    mean: Float[Array, " n"], factor: Float[Array, "n k"], rows: InformationRows
+) -> tuple[Array, Float[Array, "n k"]]:
     """Mean and factor of a Gaussian given rows on the same unknowns, by one triangularisation."""
     k = factor.shape[1]
     seen = jnp.column_stack([rows.R @ factor, rows.y - rows.R @ mean])
@@ -382,7 +384,7 @@ def _from_the_start(parts: Segment, count: int, *, to_the_end: bool = False) -> 
 
 def smoothed_in_parallel(
     steps: Affine, mean: Float[Array, " n"], factor: Float[Array, "n n"]
-) -> tuple[Float[Array, "steps_1 n"], Float[Array, "steps_1 n n"], Rows]:
+) -> tuple[Float[Array, "steps_1 n"], Float[Array, "steps_1 n n"], InformationRows]:
     """Predicted means and factors of the states at the start of every step and at the end, and what the readings from
     there on say about them: the whole recording in a number of rounds that grows with the logarithm of its length.
     """
@@ -393,5 +395,7 @@ def smoothed_in_parallel(
     chain = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, parts)
     ahead = _from_the_start(chain, count + 1)
     back = _from_the_start(parts, count, to_the_end=True)
-    rows = Rows(jnp.concatenate([back.R, zero[None]]), jnp.concatenate([back.y, jnp.zeros((1, n), dtype=mean.dtype)]))
+    rows = InformationRows(
+        jnp.concatenate([back.R, zero[None]]), jnp.concatenate([back.y, jnp.zeros((1, n), dtype=mean.dtype)])
+    )
     return ahead.b, ahead.U, rows

@@ -22,7 +22,7 @@ import numpy as np
 
 from .._typing import AnyArray, Array, Float, Scalar
 from ..math.limited import limited
-from ..protocol import AbstractModel, Noise, Samples
+from ..protocol import AbstractModel, Noise, Samples, StepDuration
 
 PARAMETERS = ("stiffness", "reach")
 
@@ -41,7 +41,7 @@ class Elements(NamedTuple):
     reach: Float[Array, " N"]  # Delta [m]: deflection at which a block slips
 
 
-class ElastoSlide(AbstractModel):
+class ElastoSlide(AbstractModel, StepDuration):
     """N elasto-slide elements that share a displacement; the reading is the sum of their forces [N].
 
     **Arguments:**

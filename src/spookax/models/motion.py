@@ -59,7 +59,7 @@ class JointMotion(AbstractContinuousModel):
     def duration(self, p: Prep) -> Scalar:
         return self.of.duration(p)
 
-    def first_sd(self, p: Prep, sd: Scalar) -> Float[Array, " n"]:
+    def first_sd(self, x: Float[Array, " n"], p: Prep, sd: Scalar) -> Float[Array, " n"]:
         return sd * jnp.where(jnp.arange(self.tangent_size) < self.noise_size, 1.0, 10.0)
 
     def place(self, x: Float[Array, " n"], p: Prep) -> State:

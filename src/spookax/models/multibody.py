@@ -19,7 +19,19 @@ from ..constraints.assemble import scatter, velocity
 from ..constraints.prepared import damping
 from ..math import rotation, small
 from ..math.product import matvec
-from ..protocol import AbstractResidualModel, Noise, Transition
+from ..protocol import (
+    AbstractResidualModel,
+    CarriedPoses,
+    ConstrainedStart,
+    FirstSpread,
+    HeldNoise,
+    Noise,
+    PlanTracking,
+    SearchedStep,
+    StepDuration,
+    Transition,
+)
+from ..protocol.core import Capability
 from ..sensors import readings
 from ..stepping import saddle, start, step
 from ..stepping.delay import longest
@@ -65,7 +77,16 @@ class Prep(eqx.Module):
     offset: Float[Array, " channels"]
 
 
-class Multibody(AbstractResidualModel):
+class Multibody(
+    AbstractResidualModel,
+    SearchedStep,
+    CarriedPoses,
+    HeldNoise,
+    ConstrainedStart,
+    FirstSpread,
+    PlanTracking,
+    StepDuration,
+):
     """A scene, its unknowns (shared, then those of one recording) and its noise."""
 
     system: System = eqx.field(static=True)
@@ -119,6 +140,13 @@ class Multibody(AbstractResidualModel):
         offsets = [params.offset[i, : self.system.sensors[i].size] for i in self.sensors]
         return Prep(prepare(self.system, params), params.com, jnp.concatenate(offsets))
 
+    def offers(self, capability: type[Capability]) -> Capability | None:
+        # an impact moves poses beside the velocities after it, and the noise's effect with them; noise on a body acts
+        # on its joints too, and their answer turns with the pose
+        bounces, on_bodies = self.system.contacts.bounces, self.noise.kind != "joints"
+        lacks = (capability is CarriedPoses and bounces) or (capability is HeldNoise and (bounces or on_bodies))
+        return None if lacks else super().offers(capability)
+
     # --- states
 
     def engine_state(self, x: BodyState, com: Float[Array, "bodies 3"]) -> State:
@@ -146,7 +174,7 @@ class Multibody(AbstractResidualModel):
         dv, dw = turned.reshape(2, -1, 3)
         return BodyState(x.p + dp, jax.vmap(rotation.plus)(x.e, dtheta), x.v + dv, x.w + dw, x.near, x.c + dc)
 
-    def quicken(self, x: BodyState, d: Float[Array, " half"]) -> BodyState:
+    def retract_rates(self, x: BodyState, d: Float[Array, " half"]) -> BodyState:
         dv, dw = d.reshape(2, self.system.num_bodies, 3)
         return BodyState(x.p, x.e, x.v + dv, x.w + dw, x.near, x.c)
 
@@ -174,9 +202,9 @@ class Multibody(AbstractResidualModel):
         return jnp.concatenate([jnp.ones_like(p.com), jnp.broadcast_to(gyration[:, None], p.com.shape)], axis=1)
 
     def step(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[BodyState, Array]:
-        return self.told(x, p, u, w, noise, hint)[:2]
+        return self.stepped(x, p, u, w, noise, hint)[:2]
 
-    def told(
+    def stepped(
         self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array
     ) -> tuple[BodyState, Array, STEP_RESULTS]:
         return self._advance(x, p, u, w, noise, hint, default_solver(self.system))
@@ -202,10 +230,9 @@ class Multibody(AbstractResidualModel):
 
     @property
     def carried(self) -> int:
-        # an impact moves poses beside the velocities after it
-        return 0 if self.system.contacts.bounces else self._first_rate
+        return self._first_rate
 
-    def first_sd(self, p: Prep, sd: Scalar) -> Float[Array, " n"]:
+    def first_sd(self, x: BodyState, p: Prep, sd: Scalar) -> Float[Array, " n"]:
         # blocks that slipped some time may stand anywhere in their reach
         pose = jnp.full(self._half, sd, dtype=p.com.dtype)
         return jnp.concatenate([pose, p.engine.params.element_reach, 10 * pose])
@@ -223,11 +250,6 @@ class Multibody(AbstractResidualModel):
         b = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, p.engine.geometry))
         return axes.rates(self.system, *b, speed)
 
-    @property
-    def can_steady(self) -> bool:
-        # noise on a body acts on its joints too, and their answer turns with the pose; an impact's is another
-        return self.noise.kind == "joints" and not self.system.contacts.bounces
-
     def same_noise(self, x: BodyState, p: Prep, w: Float[Array, " m"], p_now: Prep) -> Float[Array, " m"]:
         both = jax.tree.map(lambda *a: jnp.stack(a), p, p_now)
         N, N_now = jax.vmap(lambda q: self.axis_compliance(self.engine_state(x, q.com), q))(both)
@@ -241,7 +263,7 @@ class Multibody(AbstractResidualModel):
     def needed(self, x: BodyState, x1: BodyState, p: Prep, change: Float[Array, " half"]) -> Float[Array, " half"]:
         # K (v, lam) = (impulse, 0) for a change of the impulse: one that follows the inertia leaves v as it is
         def centres(d: Array) -> Float[Array, "bodies 6"]:
-            faster = self.quicken(x1, d)
+            faster = self.retract_rates(x1, d)
             v, _ = self._centre_velocity(x, faster, p)
             return jnp.concatenate([v, faster.w], axis=-1)
 
@@ -266,12 +288,12 @@ class Multibody(AbstractResidualModel):
         return out + scatter(self.system, b_A, b_B, kappa * axes.rates(self.system, b_A, b_B, change))
 
     def _advance(self, x, p, u, w, noise, hint, solver, more: Array | float = 0.0):
-        state, command = self._told(x, p, u)
+        state, command = self._commanded(x, p, u)
         impulse = self.impulse(state, p, w, noise) + more
         after, info = step(self.system, p.engine, state, command, impulse, solver=solver, guess=hint)
         return self.body_state(after, p.com), info.levels, info.result
 
-    def _told(self, x: BodyState, p: Prep, u: Array) -> tuple[State, Float[Array, " motors"]]:
+    def _commanded(self, x: BodyState, p: Prep, u: Array) -> tuple[State, Float[Array, " motors"]]:
         """The engine's state and the command of a step; with delays of motors u has those of earlier steps, too."""
         state = self.engine_state(x, p.com)
         if not self.system.history:
@@ -342,7 +364,7 @@ class Multibody(AbstractResidualModel):
 
     def transition(self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise) -> Transition:
         """Inverse dynamics, in units of the noise."""
-        (state, command), v1 = self._told(x, p, u), velocity(self.engine_state(x1, p.com))
+        (state, command), v1 = self._commanded(x, p, u), velocity(self.engine_state(x1, p.com))
         rows, *_ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v1))
         return self._explain(rows, v1, p, noise)
 
@@ -364,7 +386,7 @@ class Multibody(AbstractResidualModel):
     ) -> tuple[BodyState, Transition]:
         # With the plan's velocity v and impulses lam, the body impulse p0 = D v - G^T lam of the plan stays and the
         # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
-        state, command = self._told(x, p, u)
+        state, command = self._commanded(x, p, u)
         v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
         rows, state, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v))
         wrong = saddle.gaps(self.system, rows, v) + rows.sigma * impulse.reshape(rows.a.shape)

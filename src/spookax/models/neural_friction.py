@@ -20,7 +20,7 @@ import numpy as np
 
 from .._typing import Array, Float, Scalar
 from ..math import network
-from ..protocol import AbstractVectorModel, Noise
+from ..protocol import AbstractVectorModel, Noise, StepDuration
 from ..scene import network as start
 
 
@@ -138,7 +138,7 @@ class Sticking(AbstractStepper):
         return jax.lax.scan(substep, x, None, length=self.substeps)[0]
 
 
-class FrictionMass(AbstractVectorModel):
+class FrictionMass(AbstractVectorModel, StepDuration):
     """x = (q, v) of the mass, both read at the start of a step; the parameters are those of the law.
 
     **Arguments:**

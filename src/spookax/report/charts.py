@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..estimation.outliers import KEPT
-from ..estimation.profile import TAIL
+from ..estimation.batch.profile import TAIL
+from ..estimation.batch.reading_weights import KEPT
 from .numbers import finite, unit
 from .signals import Signal
 from .thin import thin

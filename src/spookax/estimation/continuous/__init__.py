@@ -13,8 +13,8 @@ from .network import KalmanBucyLoss as KalmanBucyLoss
 from .network import Networks as Networks
 from .network import PhysicsLoss as PhysicsLoss
 from .network import Readings as Readings
-from .training import Report as Report
 from .training import Schedule as Schedule
 from .training import Trained as Trained
+from .training import TrainingReport as TrainingReport
 from .training import networks as networks
 from .training import train as train

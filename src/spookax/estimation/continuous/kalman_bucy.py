@@ -46,7 +46,7 @@ class Moments(NamedTuple):
         return jnp.sqrt(jnp.maximum(jnp.diagonal(self.covariance, axis1=1, axis2=2), 0.0))
 
 
-class Filtered(NamedTuple):
+class FilteredMoments(NamedTuple):
     """A recording filtered at its stamps."""
 
     moments: Moments  # given the readings up to and at each stamp
@@ -80,7 +80,9 @@ class KalmanBucy(eqx.Module):
     rtol: Float[AnyArray, ""] | float = 1e-7
     atol: Float[AnyArray, ""] | float = 1e-9
 
-    def run(self, time: AnyArray, y: AnyArray, x0: AnyArray, P0: AnyArray, u: AnyArray | None = None) -> Filtered:
+    def run(
+        self, time: AnyArray, y: AnyArray, x0: AnyArray, P0: AnyArray, u: AnyArray | None = None
+    ) -> FilteredMoments:
         """Filter samples: `time` (k,) ascending [s], `y` (k, channels) with NaN where there is no reading (a stamp
         without any is a moment that one wants to know of), `u` (k, inputs), held until the next stamp.
 
@@ -98,7 +100,7 @@ class KalmanBucy(eqx.Module):
             raise ModelError(f"`y` must have the shape ({len(time)}, {self.model.num_channels}), got {y.shape}")
         return _run(self, time, y, u, np.asarray(x0, dtype=float), P0)
 
-    def smooth(self, found: Filtered, y: AnyArray, u: AnyArray | None = None) -> Moments:
+    def smooth(self, found: FilteredMoments, y: AnyArray, u: AnyArray | None = None) -> Moments:
         """Moments at the stamps given all samples; `y` and `u` as they were filtered."""
         count = len(found.moments.time)
         u = np.zeros((count, self.model.inputs)) if u is None else np.asarray(u, dtype=float)
@@ -201,7 +203,7 @@ def _improved(m: Array, P: Array, l: Array, L: Array) -> tuple[Array, Array]:
 
 
 @compiled
-def _run(f: KalmanBucy, time: Array, y: Array, u: Array, x0: Array, P0: Array) -> Filtered:
+def _run(f: KalmanBucy, time: Array, y: Array, u: Array, x0: Array, P0: Array) -> FilteredMoments:
     import diffrax as dfx
 
     p = f.model.prepare(jnp.asarray(f.z))
@@ -223,11 +225,11 @@ def _run(f: KalmanBucy, time: Array, y: Array, u: Array, x0: Array, P0: Array) -
     start = jnp.asarray(x0), jnp.asarray(P0)
     _, (m, P, m1, P1, nu, told) = jax.lax.scan(body, start, (jnp.asarray(time), ends, jnp.asarray(y), jnp.asarray(u)))
     stamps = jnp.asarray(time)
-    return Filtered(Moments(stamps, m1, P1), nu, jnp.sum(told), Moments(stamps, m, P))
+    return FilteredMoments(Moments(stamps, m1, P1), nu, jnp.sum(told), Moments(stamps, m, P))
 
 
 @compiled
-def _smooth(f: KalmanBucy, found: Filtered, y: Array, u: Array) -> Moments:
+def _smooth(f: KalmanBucy, found: FilteredMoments, y: Array, u: Array) -> Moments:
     import diffrax as dfx
 
     p, n = f.model.prepare(jnp.asarray(f.z)), f.model.tangent_size

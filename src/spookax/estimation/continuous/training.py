@@ -39,7 +39,7 @@ class Schedule:
     patience: int = 6
 
 
-class Report(NamedTuple):
+class TrainingReport(NamedTuple):
     """Progress of a training: after `step` iterations the mean loss of every run over the last piece, and unknowns."""
 
     step: int
@@ -53,7 +53,7 @@ class Trained:
 
     nets: Networks
     loss: Float[np.ndarray, " runs"]  # over all samples; NaN where a run failed
-    history: list[Report]
+    history: list[TrainingReport]
     ended: str  # why: "all steps", "no run improved", "interrupted"
 
     @property
@@ -115,7 +115,7 @@ def train(
     *,
     seed: int = 0,
     shared: bool = False,
-    report: Callable[[Report], None] | None = None,
+    report: Callable[[TrainingReport], None] | None = None,
     keep: str | Path | None = None,
 ) -> Trained:
     """Minimise a loss over the readings by Adam, all runs at once (leading axis of `nets` and `readings`).
@@ -176,12 +176,12 @@ def train(
 
         return jax.lax.scan(body, state, length=s.piece)
 
-    history: list[Report] = []
+    history: list[TrainingReport] = []
     best, waited, ended = np.full(runs, np.inf), 0, "all steps"
     try:
         while int(state.step) < s.steps:
             state, values = piece(state, given)
-            told = Report(int(state.step), np.asarray(values).mean(axis=0), np.asarray(state.arrays.z))
+            told = TrainingReport(int(state.step), np.asarray(values).mean(axis=0), np.asarray(state.arrays.z))
             history.append(told)
             if keep is not None:
                 eqx.tree_serialise_leaves(keep, state)

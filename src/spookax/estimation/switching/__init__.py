@@ -4,9 +4,7 @@ The public names are re-exported by `spookax.estimation`.
 """
 
 from .estimator import AbstractSwitching as AbstractSwitching
-from .estimator import Switching as Switching
-from .estimator import Told as Told
-from .estimator import Trail as Trail
+from .estimator import ModeTrail as ModeTrail
 from .estimator import stacked as stacked
 from .imm import IMM as IMM
 from .imm import Moved as Moved
@@ -19,4 +17,3 @@ from .mixtures import Mixtures as Mixtures
 from .sharing import AbstractSharing as AbstractSharing
 from .sharing import AllPairs as AllPairs
 from .sharing import Lineage as Lineage
-from .smoother import SmoothedModes as SmoothedModes

@@ -14,9 +14,10 @@ from ..._typing import AnyArray, Array, Float
 from ...math import small
 from ...math.sqrt_gaussian import merged
 from ...protocol import AbstractModel, Noise
-from ..recursive import Filter, Innovation, standard_deviations
-from ..rules import Belief, Context, Reading
-from .estimator import AbstractSwitching, Told, stacked
+from ..recursive.every_filter import Estimated, Innovation, ModeEstimate, standard_deviations
+from ..recursive.filter import Filter
+from ..recursive.step_rules import Belief, Context, Reading
+from .estimator import AbstractSwitching, stacked
 from .merging import Modes, at, heaviest, merge
 from .mixtures import in_a_row
 
@@ -50,7 +51,7 @@ class AbstractBank(AbstractSwitching):
         return eqx.combine(at(arrays, 0), rest)
 
     @property
-    def model(self) -> AbstractModel:
+    def model(self) -> AbstractModel:  # pyright: ignore[reportIncompatibleVariableOverride]
         """That of the first mode: the manifold is the same for all."""
         return self.first.model
 
@@ -99,7 +100,7 @@ class AbstractBank(AbstractSwitching):
 
         return self.over(one, modes.beliefs, noise)
 
-    def updated(self, modes: Any, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Any, Told]:
+    def updated(self, modes: Any, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Any, Estimated]:
         beliefs, seen, (spread, sd) = self.seen(modes, u, reading, noise)
         joint = modes.log_weight + seen.log_likelihood
         total = jax.nn.logsumexp(joint)
@@ -109,23 +110,18 @@ class AbstractBank(AbstractSwitching):
         after = type(modes)(beliefs, joint - total)
         after = jax.tree.map(lambda new, old: jnp.where(innovation.accepted > 0, new, old), after, modes)
         after = self.collapsed(after)
-        return after, self._told(after, u, reading, innovation)
+        return after, self._filtered(after, u, reading, innovation)
 
-    def _told(self, modes: Any, u: Array, reading: Reading, innovation: Innovation) -> Told:
+    def _filtered(self, modes: Any, u: Array, reading: Reading, innovation: Innovation) -> Estimated:
         model, n = self.model, self.model.tangent_size
         beliefs, weight = in_a_row(modes, modes.beliefs), jnp.exp(modes.log_weight.reshape(-1))
         # as a batch of one, in array code: XLA loses a LAPACK call in a scan that goes on without its result
         one = jax.tree.map(lambda a: a[None], (weight, beliefs))
         all_in = at(jax.vmap(lambda w, b: merge(model, w, b))(*one), 0)
         best = heaviest(beliefs, weight)
-        return Told(
-            all_in.x,
-            standard_deviations(all_in.factor),
-            modes.log_probability,
-            model.retract(best.x, best.mean[:n]),
-            self.expected(modes, u, reading.s),
-            innovation,
-        )
+        likeliest, fitted = model.retract(best.x, best.mean[:n]), self.expected(modes, u, reading.s)
+        known = ModeEstimate(modes.log_probability, likeliest, fitted)
+        return Estimated(all_in.x, standard_deviations(all_in.factor), innovation, known)
 
 
 def checked(filters: Sequence[Filter], transition: AnyArray) -> tuple[Any, np.ndarray | Array]:

@@ -21,14 +21,15 @@ import jax.numpy as jnp
 
 from ..._typing import AnyArray, Array, Float
 from ...protocol import Noise
-from ..recursive import Filter
-from ..rules import Belief
+from ..recursive.every_filter import Recursion, Smoothed
+from ..recursive.filter import Filter
+from ..recursive.step_rules import Belief
 from .bank import AbstractBank, checked
-from .estimator import Trail
+from .estimator import ModeTrail
 from .merging import Modes, at, merge, transported
 from .mixtures import KeepHeaviest, Mixtures
-from .sharing import AllPairs, Led, Motion
-from .smoother import SmoothedModes, backwards, followed, told
+from .mode_smoother import backwards, followed, summarised
+from .sharing import AllPairs, Led, ModeMotion
 
 
 class Moved(NamedTuple):
@@ -36,7 +37,7 @@ class Moved(NamedTuple):
 
     before: Any
     after: Any
-    motion: Motion
+    motion: ModeMotion
 
 
 _LEAST = 1e-290  # probability at which a mode that is all but excluded is held: it can come back
@@ -107,10 +108,10 @@ class IMM(AbstractBank):
         return Modes(beliefs, log_total)
 
     def predicted(self, modes: Modes, u: Array, noise: Noise | None = None) -> tuple[Modes, Moved]:
-        def one(f: Filter, belief: Belief, level: Noise | None) -> tuple[Belief, Motion]:
+        def one(f: Filter, belief: Belief, level: Noise | None) -> tuple[Belief, ModeMotion]:
             after, (A, noises, c) = f.predicted(belief, u, level or f.noise)
             m = belief.mean.shape[0] - f.model.tangent_size
-            return after, Motion(jnp.concatenate([A, noises[:, :m]], axis=1), noises[:, m:], c)
+            return after, ModeMotion(jnp.concatenate([A, noises[:, :m]], axis=1), noises[:, m:], c)
 
         if self.model.reads_pair:
             after, motion = self.each(one, modes.beliefs, noise)
@@ -119,15 +120,16 @@ class IMM(AbstractBank):
         after, motion = self.each(one, modes.beliefs, noise)
         return Modes(after, modes.log_probability), Moved(modes.beliefs.x, after.x, motion)
 
-    def smoothed(self, trail: Trail, last: Modes) -> SmoothedModes:
+    def smoothed(self, found: Recursion) -> Smoothed:
+        trail, last = found.trail, found.last
         first, n = self.first, self.model.tangent_size
         model, p, b = first.model, first.model.prepare(jnp.asarray(first.z)), last.beliefs
         end = _single(Modes(Belief(b.x, b.mean[:, :n], b.factor[:, :n, :n], b.hint), last.log_probability))
         share = AllPairs(KeepHeaviest(1))
-        found = backwards(model, p, jnp.log(jnp.asarray(self.transition)), share, end, trail, self._way)
-        return followed(found, told(model, end))
+        back = backwards(model, p, jnp.log(jnp.asarray(self.transition)), share, end, trail, self._way)
+        return followed(back, summarised(model, end))
 
-    def _way(self, step: Trail) -> tuple[Mixtures, Led, None]:
+    def _way(self, step: ModeTrail) -> tuple[Mixtures, Led, None]:
         model, count = self.model, jnp.arange(self.count)
 
         def pair(i: Array, j: Array) -> Led:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ..._typing import Array, Float
 from ...math.sqrt_gaussian import merged
 from ...protocol import AbstractModel
-from ..rules import Belief
+from ..recursive.step_rules import Belief
 
 
 class Modes(eqx.Module):

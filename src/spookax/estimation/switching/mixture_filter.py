@@ -20,16 +20,17 @@ import jax.numpy as jnp
 
 from ..._typing import AnyArray, Array, Float
 from ...protocol import Noise
-from ..recursive import Filter
-from ..rules import Belief
+from ..recursive.every_filter import Recursion, Smoothed
+from ..recursive.filter import Filter
+from ..recursive.step_rules import Belief
 from .bank import AbstractBank, checked
-from .estimator import Trail
+from .estimator import ModeTrail
 from .mixtures import AbstractCollapse, KeepHeaviest, Mixtures
-from .sharing import AbstractSharing, AllPairs, Led, Motion
-from .smoother import SmoothedModes, backwards, followed, told
+from .mode_smoother import backwards, followed, summarised
+from .sharing import AbstractSharing, AllPairs, Led, ModeMotion
 
 
-class Step(NamedTuple):
+class MixtureStep(NamedTuple):
     """What moved the beliefs of a step: they are moved again on the way back, which takes less memory."""
 
     u: Array
@@ -88,25 +89,26 @@ class MixtureFilter(AbstractBank):
         weight, beliefs, origin = found
         return Mixtures(beliefs, weight, origin)
 
-    def predicted(self, modes: Mixtures, u: Array, noise: Noise | None = None) -> tuple[Mixtures, Step]:
+    def predicted(self, modes: Mixtures, u: Array, noise: Noise | None = None) -> tuple[Mixtures, MixtureStep]:
         led = self._led(modes, u, noise)[0]
         weight = modes.log_weight[:, :, None] + jnp.log(jnp.asarray(self.transition))[:, None, :]
         all_to = jax.tree.map(lambda a: _by_end(a), (led, weight))
-        return Mixtures(*all_to), Step(u, noise)
+        return Mixtures(*all_to), MixtureStep(u, noise)
 
-    def _led(self, modes: Mixtures, u: Array, noise: Noise | None) -> tuple[Belief, Motion]:
+    def _led(self, modes: Mixtures, u: Array, noise: Noise | None) -> tuple[Belief, ModeMotion]:
         """Every belief moved by the model of every mode; leading axes: modes before, components, modes after."""
 
-        def one(f: Filter, level: Noise | None) -> tuple[Belief, Motion]:
-            def moved(belief: Belief) -> tuple[Belief, Motion]:
+        def one(f: Filter, level: Noise | None) -> tuple[Belief, ModeMotion]:
+            def moved(belief: Belief) -> tuple[Belief, ModeMotion]:
                 after, motion = f.predicted(belief, u, level or f.noise)
-                return after, Motion(*motion)
+                return after, ModeMotion(*motion)
 
             return jax.vmap(jax.vmap(moved))(modes.beliefs)
 
         return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 2), self.each(one, noise))
 
-    def smoothed(self, trail: Trail, last: Mixtures) -> SmoothedModes:
+    def smoothed(self, found: Recursion) -> Smoothed:
+        trail, last = found.trail, found.last
         first = self.first
         model, p = first.model, first.model.prepare(jnp.asarray(first.z))
         filtered: Mixtures = jax.tree.map(lambda a: a[-1], trail.filtered)
@@ -114,14 +116,14 @@ class MixtureFilter(AbstractBank):
         # of every step but the last: its beliefs, its motion, and what the filter made of the beliefs after it
         steps = jax.tree.map(lambda a: a[:-1], trail), jax.tree.map(lambda a: a[1:], trail.filtered.origin)
 
-        def way(step: tuple[Trail, Array]) -> tuple[Mixtures, Led, Array]:
+        def way(step: tuple[ModeTrail, Array]) -> tuple[Mixtures, Led, Array]:
             (filtered, moved), origin = step
             after, motion = self._led(filtered, *moved)
             starts = jax.tree.map(lambda a: jnp.repeat(a[:, :, None], self.count, axis=2), filtered.beliefs)
             return filtered, Led(starts, motion, after.x), _by_start(origin, filtered.log_weight.shape)
 
-        found = backwards(model, p, jnp.log(jnp.asarray(self.transition)), self.sharing, end, steps, way)
-        return followed(found, told(model, end), told(model, last))
+        back = backwards(model, p, jnp.log(jnp.asarray(self.transition)), self.sharing, end, steps, way)
+        return followed(back, summarised(model, end), summarised(model, last))
 
 
 def _by_end(a: Float[Array, "i c j ..."]) -> Float[Array, "j ic ..."]:

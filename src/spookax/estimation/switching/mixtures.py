@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ..._typing import Array, Float, Int
 from ...protocol import AbstractModel
-from ..rules import Belief
+from ..recursive.step_rules import Belief
 from .merging import merge
 
 

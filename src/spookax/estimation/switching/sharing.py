@@ -17,12 +17,12 @@ from ..._typing import Array, Float, Scalar
 from ...math import small
 from ...math.sqrt_gaussian import lower
 from ...protocol import AbstractModel
-from ..rules import Belief
+from ..recursive.step_rules import Belief
 from .merging import merge, transported
 from .mixtures import AbstractCollapse, Mixtures
 
 
-class Motion(NamedTuple):
+class ModeMotion(NamedTuple):
     """The motion of a step as a linear model: A a + E v + c, v ~ N(0, 1), a being all that is believed about."""
 
     A: Float[Array, "n a"]
@@ -34,7 +34,7 @@ class Led(NamedTuple):
     """Every way from a belief at k to a mode at k+1; leading axes: modes at k, components, modes at k+1."""
 
     start: Belief  # in the chart that the motion is about
-    motion: Motion
+    motion: ModeMotion
     after: Any  # chart at k+1
 
 

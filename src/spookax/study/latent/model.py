@@ -140,7 +140,7 @@ def _evidence_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, s
 
     def cost(log: Array) -> Scalar:
         f = three_regimes(log, m, data.h, setting, scales)
-        return -jnp.sum(f.scanned(f.init(scales.x0, scales.sd), samples).told.log_likelihood)
+        return -jnp.sum(f.scanned(f.init(scales.x0, scales.sd), samples).innovation.log_likelihood)
 
     return jax.value_and_grad(cost)(log)
 
@@ -150,8 +150,8 @@ def _force_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, sett
     f = three_regimes(log, m, data.h, setting, scales)
     found = f.scanned(f.init(scales.x0, scales.sd), data.seen_by(_mechanism(m, setting)), trail=True)
     assert found.trail is not None
-    back = f.smoothed(found.trail, found.last)
-    return back.x[:-1], back.sd[:-1], back.probability[:-1], jnp.sum(found.told.log_likelihood)
+    back = f.smoothed(found)
+    return back.x[:-1], back.sd[:-1], back.probability[:-1], jnp.sum(found.innovation.log_likelihood)
 
 
 def scales_of(record: Record, m: Mechanism, setting: Setting) -> tuple[Scales, Force]:

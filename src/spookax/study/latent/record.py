@@ -6,11 +6,11 @@ import os
 import numpy as np
 
 from spookax.scene.located import FileError, load_located
+from spookax.study.file.read import StudyError, read_as
+from spookax.study.file.table import RecordingError, Report
+from spookax.study.file.windows import RecordingList
 from spookax.study.latent.spec import INPUTS, SENSORS, LatentStudy
-from spookax.study.read import StudyError, read_as
-from spookax.study.recording import Recording, read_recordings
-from spookax.study.table import RecordingError, Report
-from spookax.study.windows import RecordingList
+from spookax.study.recordings.recording import Recording, read_recordings
 
 _FEWEST = 50  # samples
 _JITTER = 0.02  # of a step, that stamps may be off

@@ -13,7 +13,8 @@ import numpy as np
 from spookax._interruption import stoppable
 from spookax.scene import Scene, write_scene
 from spookax.scene.explain import Finding
-from spookax.study.estimate import finite_json
+from spookax.study.file.read import StudyError
+from spookax.study.identifying.estimate import finite_json
 from spookax.study.latent.base import smoothed
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.forward import SUBSTEPS, Forward, forward, load_on, scene_of
@@ -31,7 +32,6 @@ from spookax.study.latent.laws import (
 from spookax.study.latent.model import NAMES, Fitted, Force, Mechanism, Setting, fitted, scales_of
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.spec import LatentStudy
-from spookax.study.read import StudyError
 
 REGIMES = ("slides", "sticks", "jumps")
 BAND = 1.645  # standard deviations to either side of 90 %
@@ -42,7 +42,7 @@ _OF_SENSORS = {"displacement": "m", "velocity": "m/s", "acceleration": "m/s^2"}
 
 
 @dataclass(frozen=True)
-class Found:
+class LatentFit:
     """What `spookax latent` finds; `content` is that of latent.json, `states` has arrays by RUN/quantity."""
 
     content: dict[str, Any]
@@ -82,7 +82,7 @@ def _csv(path: Path, columns: dict[str, np.ndarray]) -> None:
     path.write_text(text + "\n".join(rows) + "\n", encoding="utf-8")
 
 
-def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], None] | None = None) -> Found:
+def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], None] | None = None) -> LatentFit:
     """The friction force along the recordings of a study, and what follows from it.
 
     **Arguments:** the study or its file; `report`: called with what is done, and a place to stop.
@@ -106,7 +106,9 @@ def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], 
         return _latent(study, records, held_back, told)
 
 
-def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], told: Callable[[str], None]) -> Found:
+def _latent(
+    study: LatentStudy, records: list[Record], held_back: list[Record], told: Callable[[str], None]
+) -> LatentFit:
     known = study.latent
     setting = setting_of(study)
     m = guess = Mechanism(known.mass, known.damping, known.stiffness)
@@ -169,7 +171,7 @@ def _latent(study: LatentStudy, records: list[Record], held_back: list[Record], 
             "base": study.base,
         },
     }
-    return Found(content, states, scene)
+    return LatentFit(content, states, scene)
 
 
 def setting_of(study: LatentStudy) -> Setting:

@@ -1,0 +1,317 @@
+"""Joint estimation of states and parameters, simulator form: Levenberg-Marquardt whose iterates are trajectories.
+
+Unknowns are x_0, the whitened noise w_k of every step and the parameters z; x_{k+1} = step(x_k, u_k, w_k; z). Cost
+
+    J = 1/2 sum |w_k|^2 + 1/2 sum |e_k|^2 + 1/2 |(z - z_prior) / sd|^2
+
+plus a log-determinant: 1/2 sum log |F_k| (marginal: states integrated out) or sum log |B_k| (joint: the density of
+the states themselves, `B` the answer of the velocities to the noise).
+
+One iteration linearises along the present trajectory, sweeps forward (filter with parameter columns), solves the
+reduced problem in the parameters under their bounds, sweeps back, and *simulates* the planned trajectory with the
+feedback that the same linear problem asks for, so that the result is again a trajectory of the simulator. Every
+recording has its own first state and its own offsets, which are eliminated inside it: cost is linear in recordings.
+
+**Source:** Marklund, Servin, Larson (2025), chapter 3, in the form described in the documentation (estimation).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..._results import ESTIMATE_RESULTS
+from ...protocol import HeldNoise
+from ..linearise import Linearised, Path
+from . import levels, one_recording, reading_weights
+from .all_recordings import AllRecordings, Linear, promised
+from .bounded_step import box_step
+from .levels import SAME_LEVEL, Evidence, at_present, estimate_levels
+from .one_recording import at_levels
+from .problem import Fit, Iterate, Part, Problem, Progress, Settings, Stage, posterior
+from .reach import Reach
+from .sweeps import Filtered
+
+_LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
+_LARGE = 1.0  # the same: a step that was worth taking
+_ROUGH = 0.01  # relative decrease that ends what is iterated only roughly: stages, and the rounds of noise levels
+_SHORT = 0.2  # fraction of a step below which a rough phase is given up
+_TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
+_LEVEL_ROUNDS = 4  # of noise levels and weights; and of weights once these have settled
+SLOPE_ROUNDS = 6
+SAME_SLOPE = 0.01  # step of a parameter, in its standard deviations, after which the slope is the same
+_NEAR = 0.3  # distance over which the slope of the log-determinant is taken as constant, in z
+
+DEFAULT_SETTINGS = Settings()
+
+
+class Estimator(AllRecordings):
+    """The iteration of one stage after the other. Keeps the last iterate and its stage: it can be interrupted.
+
+    Noise levels and weights of the readings are held while a step is judged.
+    """
+
+    def __init__(self, problem: Problem, settings: Settings, report: Callable[[Progress], None] | None = None):
+        super().__init__(problem, settings)
+        self.report = report
+        self.history: list[Progress] = []
+        self.iterate: Iterate | None = None
+        self.stage = self._used = 0
+        self.first_cost: float | None = None  # after the first stage, at the levels as given
+        self._width = 0  # of the model that the present stage is linearised with, see `Reach`
+        self._moved, self._refused = False, 0.0  # whether any step was accepted; what the refused ones promised
+        self._began = time.perf_counter()
+
+    def preparations(self, stage: Stage, path: Path) -> tuple[list[Callable[[], None]], Linearised, Filtered]:
+        """Calls that compile what `run` will call, none waiting for another, the longest first; and arrays of the form
+        that a block's sweeps have. `path` has the form of the first recording's.
+        """
+        p = self.problem
+        samples, noise = p.samples[0], self.noise(stage)
+        z = np.concatenate([p.z0, np.zeros(len(p.own_weight))])
+        calls, lin, f = one_recording.preparations(stage.model, z, noise, path, samples, self._steady(stage))
+        calls += self.level_preparations(stage, path, lin)
+        if self.settings.outliers:
+            calls.append(reading_weights.preparation(lin, f))
+        return calls, lin, f
+
+    def level_preparations(self, stage: Stage, path: Path, lin: Linearised) -> list[Callable[[], None]]:
+        """Of `preparations`, what finds noise levels; `lin` and `path`: of the form of a block."""
+        s = self.settings
+        if not (s.process or s.sensors):
+            return []
+        w = path.w[: lin.A.shape[0]]
+        evidence = Evidence([at_present(lin)], w, np.eye(lin.A.shape[1]), np.zeros(self.sensor.shape))
+        return [levels.preparation(evidence, s.process, s.sensors, self.noise(stage).process.size, s.together)]
+
+    # --- the iteration
+
+    def _steady(self, stage: Stage) -> bool:
+        """Whether the noise's effect is held while parameters change."""
+        return self.settings.marginal and self.settings.determinant and stage.model.offers(HeldNoise) is not None
+
+    def ends_steady(self, stage: Stage) -> bool:
+        """Whether it is held to the end, too: where the noise levels tell nothing of the parameters."""
+        return self._steady(stage) and (self.settings.process or self.settings.silent)
+
+    def begin(self, it: Iterate, stage: Stage) -> tuple[Iterate, float]:
+        """The first stage alone, roughly: where it leads and what that costs."""
+        it, linear, _ = self._minimise(stage, it, rough=True, steady=self._steady(stage))
+        self.update_weights(it, linear)
+        return it, self.cost(stage, it)
+
+    def run(self, it: Iterate, stages: Sequence[Stage]) -> Fit:
+        """All stages in turn; the last one to convergence, with its noise levels and log-determinant."""
+        self.iterate = it
+        linear, result = None, ESTIMATE_RESULTS.successful
+        steady = self._steady(stages[0])
+        adapted = self.settings.process or self.settings.sensors or self.settings.outliers
+        self._used = 0
+        for self.stage, stage in enumerate(stages):
+            self._width = 0
+            if linear is not None:  # the same states under the stage's own noise and friction
+                it = self.iterate = self.retrack(stage, it, linear)
+            last = stage is stages[-1]
+            it, linear, result = self._minimise(stage, it, rough=True, steady=steady)
+            if result == ESTIMATE_RESULTS.nonfinite:
+                break
+            if self.stage == 0:
+                linear, _ = self.update_weights(it, linear)
+                self.first_cost = self.cost(stage, it)
+            # in the last stage in turn with the iteration, until weights, levels and parameters agree
+            for _ in range((_LEVEL_ROUNDS if last else 1) if adapted else 0):
+                linear, reweighted = self.update_weights(it, linear)
+                it, linear, relevelled = self.update_levels(stage, it, linear)
+                self.iterate = it
+                if not (last and (reweighted or relevelled)):
+                    break
+                it, linear, result = self._minimise(stage, it, rough=True, linear=linear, steady=steady)
+        assert linear is not None
+        for left in reversed(range(_LEVEL_ROUNDS)):  # once, unless weights change by what the end is like
+            it, linear, result = self._to_the_end(stages[-1], it, linear, result, steady)
+            if not left or result != ESTIMATE_RESULTS.successful:
+                break
+            linear, reweighted = self.update_weights(it, linear)
+            if not reweighted:
+                break
+        return self._finish(stages[-1], it, linear, result)
+
+    def _to_the_end(
+        self, stage: Stage, it: Iterate, linear: Linear, result: Any, steady: bool
+    ) -> tuple[Iterate, Linear, Any]:
+        """From a rough minimum to that with the log-determinant, levels and weights held."""
+        if steady and result == ESTIMATE_RESULTS.successful:
+            if self.ends_steady(stage):
+                return self._minimise(stage, it, rough=False, linear=linear, steady=True)
+            linear = self.linear(stage, it)
+        for _ in range(SLOPE_ROUNDS):  # to the end, with the slope of the log-determinant until that has settled
+            if result != ESTIMATE_RESULTS.successful:
+                break
+            old = np.asarray(it.z)
+            slope = self.slope(stage, it, linear) if self.settings.determinant else np.zeros_like(old)
+            it, linear, result = self._minimise(stage, it, rough=False, slope=slope, linear=linear)
+            d = np.asarray(it.z) - old
+            if not slope.any() or float(d @ linear.N @ d) < SAME_SLOPE**2:
+                break
+        return it, linear, result
+
+    def _minimise(
+        self,
+        stage: Stage,
+        it: Iterate,
+        *,
+        rough: bool,
+        slope: np.ndarray | None = None,
+        linear: Linear | None = None,
+        steady: bool = False,
+    ) -> tuple[Iterate, Linear, Any]:
+        """Levenberg-Marquardt on J, to the end or only roughly.
+
+        With a slope, on J + log-determinant: the slope (at the start) proposes, the determinant itself decides.
+
+        `steady`: the noise is what it does to the velocities, whatever the parameters. Measured as an impulse it lowers
+        J by whatever makes it do more (a small inertia), and the log-determinant answers with the opposite slope; where
+        the levels are found from the same recordings the two cancel, and this does without both.
+        """
+        s, p = self.settings, self.problem
+        lower, upper = p.lower, p.upper
+        full = slope is not None and bool(slope.any())
+        if full:
+            lower, upper = np.maximum(lower, it.z - _NEAR), np.minimum(upper, it.z + _NEAR)
+        reach, calm = Reach(1e-4 if rough else 1e-9, len(stage.smoother), self._width, rough), 0
+        cost = self.cost(stage, it)
+        if reach.width or linear is None:
+            linear = self.linear(stage, it, steady, reach.width)
+        self._say(cost, 0.0, reach.damping)
+        if not np.isfinite(cost):  # nothing is below it
+            return it, linear, ESTIMATE_RESULTS.nonfinite
+        result = ESTIMATE_RESULTS.iteration_limit
+        while self._used < s.max_iterations:
+            low, high = np.maximum(lower - it.z, -_TRUST), np.minimum(upper - it.z, _TRUST)
+            g = linear.g - slope if slope is not None else linear.g
+            d = box_step(linear.N, g, low, high, reach.damping)
+            done = promised(cost, linear, g, d) < (_ROUGH if rough else s.tolerance) * abs(cost)
+            if not done:
+                self._used += 1
+                alpha, little = reach.alpha, max(s.tolerance * abs(cost), _LITTLE)
+                new, new_cost, noise_change, ahead = self.attempt(stage, it, linear, d, alpha, steady, reach.width)
+                gain = cost - new_cost + noise_change
+                if full and np.isfinite(new_cost):
+                    gain += self.log_determinant(linear) - self.log_determinant(ahead)
+                # half the squared length of the step in posterior standard deviations: what the cost would gain by it
+                change = float(d @ linear.N @ d) / 2
+                if np.isfinite(gain) and gain >= 0:
+                    done = rough and gain < _ROUGH * abs(cost)
+                    calm = calm + 1 if gain < little else 0  # the second step that gains nothing ends it
+                    reach.accept(gain, promised(cost, linear, g, d, alpha))
+                    it, cost, linear, self.iterate = new, new_cost, ahead, new
+                    self._moved = True
+                else:
+                    # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
+                    calm = calm + 1 if change < _LITTLE else calm
+                    self._refused = max(self._refused, change)
+                    if reach.refuse(np.sqrt(2 * change)):
+                        linear = self.linear(stage, it, steady, reach.width)
+                self._say(cost, alpha * float(np.max(np.abs(d), initial=0.0)), reach.damping)
+                done |= calm >= 2 or reach.ended or (rough and reach.alpha < _SHORT)
+            if done and not rough and reach.narrow():
+                linear, calm = self.linear(stage, it, steady), 0
+            elif done:
+                # with a slope: it has been followed as far as it holds
+                stuck = reach.stuck and not rough and not full
+                result = ESTIMATE_RESULTS.no_progress if stuck else ESTIMATE_RESULTS.successful
+                break
+        self._width = reach.width
+        if reach.width:
+            linear = self.linear(stage, it, steady)
+        return it, linear, result
+
+    def update_levels(self, stage: Stage, it: Iterate, linear: Linear) -> tuple[Iterate, Linear, bool]:
+        """Noise levels from the evidence, those that are to be estimated; whether they changed noticeably."""
+        s = self.settings
+        process, sensor = estimate_levels(
+            self.evidence(it, linear), s.process, s.sensors, stage.noise.process.size, s.together
+        )
+        if s.sensors and self.problem.least_sd is not None:
+            sensor = np.maximum(sensor, self.problem.least_sd / (np.asarray(stage.noise.sensor) * self.sensor))
+        if np.max(np.abs(np.log(np.append(sensor, process)))) < SAME_LEVEL:
+            return it, linear, False
+        self.process, self.sensor = self.process * process, self.sensor * sensor
+        it = it._replace(paths=tuple(path._replace(w=np.asarray(path.w) / process) for path in it.paths))
+
+        def one(part: Part, path: Path) -> Part:
+            lin = at_levels(part.lin, process, sensor)
+            return self.filtered_part(lin, path.w, part.Y0, part.P0)[0]
+
+        parts = self.each(one, list(zip(linear.parts, it.paths, strict=True)))
+        return it, self.reduced(it, parts), True
+
+    def update_weights(self, it: Iterate, linear: Linear) -> tuple[Linear, bool]:
+        """Weights of the readings, where some may be wild; whether any changed noticeably."""
+        share, old, samples = self.settings.outliers, self.root_weights, self.problem.samples
+        if not share:
+            return linear, False
+        new = reading_weights.reweighted(share, linear.parts, samples, old)
+        if max(float(np.max(np.abs(a**2 - b**2))) for a, b in zip(new, old, strict=True)) < reading_weights.SAME_WEIGHT:
+            return linear, False
+        self.root_weights = new
+
+        def one(part: Part, path: Path, ratio: np.ndarray) -> Part:
+            return self.filtered_part(reading_weights.rescaled(part.lin, ratio), path.w, part.Y0, part.P0)[0]
+
+        ratios = [a / b for a, b in zip(new, old, strict=True)]
+        return self.reduced(it, self.each(one, list(zip(linear.parts, it.paths, ratios, strict=True)))), True
+
+    # --- the result
+
+    def snapshot(self, stage: Stage, it: Iterate) -> Fit:
+        """A fit of an iterate that did not converge (interrupted)."""
+        return self._finish(stage, it, self.linear(stage, it), ESTIMATE_RESULTS.interrupted)
+
+    def _finish(self, stage: Stage, it: Iterate, linear: Linear, result: Any) -> Fit:
+        p, count = self.problem, it.z.shape[0]
+        N, z, slope = np.asarray(linear.N), np.asarray(it.z), -np.asarray(linear.g)
+        ended = result == ESTIMATE_RESULTS.successful or result == ESTIMATE_RESULTS.no_progress
+        if ended and not self._moved and self._refused > _LARGE:
+            result = ESTIMATE_RESULTS.stuck_at_start
+        covariance, known, reach, result = posterior(p, z, N, slope, result)  # pyright: ignore[reportArgumentType]
+        own = []
+        for o, part in zip(it.own, linear.parts, strict=True):
+            corner = np.asarray(part.N)[count:, count:] + np.diag(p.own_weight**2)
+            inverse = np.linalg.inv(corner) if o.shape[0] else np.zeros((0, 0))
+            side = inverse @ np.asarray(part.N)[count:, :count]
+            own.append(inverse + side @ known @ side.T)
+        return Fit(
+            iterate=it,
+            cost=self.cost(stage, it),
+            result=result,
+            iterations=self._used,
+            covariance=covariance,
+            information=N - np.diag(p.weight**2),
+            own_covariance=tuple(own),
+            log_det=sum(part.log_det for part in linear.parts),
+            history=self.history,
+            noise=self.noise(stage),
+            slope=slope,
+            reach=reach,
+            parts=linear.parts,
+            root_weights=self.root_weights,
+        )
+
+    def _say(self, cost: float, step: float, damping: float) -> None:
+        line = Progress(self.stage, self._used, cost, step, damping, time.perf_counter() - self._began)
+        self.history.append(line)
+        if self.report:
+            self.report(line)
+
+
+def fit(
+    problem: Problem,
+    stages: Sequence[Stage],
+    start: Iterate,
+    settings: Settings = DEFAULT_SETTINGS,
+    report: Callable[[Progress], None] | None = None,
+) -> Fit:
+    """Run an `Estimator` from `start` (trajectories of the simulator, see `follow`) through the stages."""
+    return Estimator(problem, settings, report).run(start, stages)

@@ -1,0 +1,1 @@
+"""Recursive estimators: through a recording once, and back."""

@@ -1,0 +1,1 @@
+"""Parameters beside the states of recursive estimators: constant, or slow."""

@@ -1,0 +1,1 @@
+"""Methods, laws and estimates side by side."""

@@ -1,0 +1,1 @@
+"""What study files and tables say, and what their keys must fulfil together."""

@@ -1,0 +1,1 @@
+"""The identification of a study, its result, and predictions by that."""

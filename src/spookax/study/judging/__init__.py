@@ -1,0 +1,1 @@
+"""What a fit says, and whether to believe it."""

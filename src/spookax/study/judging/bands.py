@@ -1,0 +1,97 @@
+"""How far simulations from the posterior are from that of the estimate: bands of an open-loop prediction.
+
+Parameters are drawn with their covariance, and the state that a recording starts from follows them as the linearised
+fit says, with what is left of its own uncertainty. Each draw is simulated by the program that has simulated the
+estimate, so that nothing is compiled for it; what lies between draws is taken for normal.
+"""
+
+import functools
+
+import jax
+import numpy as np
+
+from ..._compiled import on_device
+from ..._threads import concurrently
+from ..._typing import Float
+from ...estimation.batch.one_recording import nudged
+from ...estimation.batch.problem import Part
+from ...estimation.batch.uncertainty import state_uncertainty
+from ...estimation.linearise import Path
+from ...models import Multibody
+from ...protocol import Noise, Samples
+from ..running.simulate import open_loop, predictions
+from .posterior import factored
+
+DRAWS = 16
+_LOST = 0.5  # of the signal's standard deviation: beyond it nothing is foretold
+
+
+def drawn(
+    z: Float[np.ndarray, " p"],
+    covariance: Float[np.ndarray, "p p"],
+    reach: Float[np.ndarray, " p"],
+    bounds: tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]],
+) -> Float[np.ndarray, "draws p"]:
+    """Shared parameters from the posterior of an estimate, within their bounds; those at a bound (`reach` is not zero)
+    lie to its one side, and what nothing is known of stays as it is.
+    """
+    normal = np.random.default_rng(0).standard_normal((DRAWS, len(z)))
+    root, one_sided = factored(covariance, reach)
+    return np.clip(z + normal @ root.T + one_sided * np.abs(normal), *bounds)
+
+
+def spread(
+    model: Multibody,
+    noise: Noise,
+    part: Part,
+    path: Path,
+    own: Float[np.ndarray, " l"],
+    own_weight: Float[np.ndarray, " l"],
+    z: Float[np.ndarray, " p"],
+    others: Float[np.ndarray, "draws p"],
+    samples: Samples,
+) -> Float[np.ndarray, "steps slots channels"]:
+    """Root mean square distance of the draws' readings from those of the estimate; infinite where one runs away.
+
+    **Arguments:** `part`, `path`, `own`, `z`: a recording as its fit has left it, with its own parameters and the
+    shared ones; `others`: of these, `drawn`; `samples`: what is simulated, which may go on for longer.
+    """
+    count, N = len(z), np.asarray(part.N)
+    corner = N[count:, count:] + np.diag(own_weight**2)
+    size = count + len(own)
+    here = np.asarray(state_uncertainty(part.lin, part.f, np.zeros((size, size))).covariance[0])
+    values, vectors = np.linalg.eigh(here)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    rng = np.random.default_rng(1)
+
+    def simulated(z_own: np.ndarray, x0: object) -> np.ndarray:
+        return predictions(model, z_own, open_loop(model, z_own, noise, x0, samples), samples)
+
+    def first(step: np.ndarray, moved: np.ndarray) -> object:
+        x = jax.tree.map(lambda a: np.asarray(a)[0], nudged(model, path, part.lin, part.f, step).x)
+        return jax.tree.map(np.asarray, model.retract(x, on_device(moved)))
+
+    both, starts = [np.concatenate([z, own])], [jax.tree.map(lambda a: np.asarray(a)[0], path.x)]
+    for other in others:
+        mine = -np.linalg.solve(corner, N[count:, :count] @ (other - z)) if len(own) else np.zeros(0)
+        if len(own):
+            mine = mine + np.linalg.solve(np.linalg.cholesky(corner).T, rng.standard_normal(len(own)))
+        step = np.concatenate([other - z, mine])
+        both.append(both[0] + step)
+        starts.append(first(step, root @ rng.standard_normal(len(root))))
+    found = concurrently([functools.partial(simulated, a, x0) for a, x0 in zip(both, starts, strict=True)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        rms = np.sqrt(np.mean((np.stack(found[1:]) - found[0]) ** 2, axis=0))
+    return np.where(np.isfinite(rms), rms, np.inf)
+
+
+def foretold(
+    time: Float[np.ndarray, " n"], measured: Float[np.ndarray, "n c"], sd: Float[np.ndarray, "n c"]
+) -> float | None:
+    """How long after the first sample a simulation from the posterior tells a sensor's readings [s]; None: to the end.
+
+    `sd`: of that simulation, see `spread`; `measured`: readings, NaN where there are none.
+    """
+    with np.errstate(invalid="ignore"):
+        lost = np.flatnonzero(np.any(sd > _LOST * np.nanstd(measured, axis=0), axis=1))
+    return float(time[lost[0]] - time[0]) if lost.size else None

@@ -1,0 +1,1 @@
+"""From a study to the model, samples and first trajectory that estimators take, and single runs of them."""

@@ -1,0 +1,204 @@
+"""Where the first trajectory of a recording is meant to go: states assembled from the readings.
+
+Joints whose positions are read go where their smoothed readings are; a joint whose rate alone is read starts where the
+scene has it; of a tree, joints that only poses of bodies or positions of points tell about are found from those,
+sample by sample (inverse kinematics). A body that no joint holds goes where its smoothed poses are. All others rest
+where the scene has them.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._compiled import compiled, seldom_called
+from ..._typing import Array, Float
+from ...estimation.batch import blocks
+from ...estimation.batch.blocks import joined
+from ...math import rotation, small
+from ...models import BodyState, Multibody
+from ...scene import Scene
+from ...stepping import state_from_joints
+from ...system import System
+from ..recordings.grid import Grid, sensor_sd, smooth
+from ..recordings.recording import Recording
+
+_FIRST_STEPS, _STEPS = 40, 4  # of Gauss-Newton for the first sample, and for each after it
+_LARGEST_STEP = 0.5  # [rad or m]
+_FREE_SD = 1.0  # of a coordinate that the readings say nothing about: it stays near the sample before [rad or m]
+_FOUND_SD = 0.1  # of one that they tell: it is followed [rad or m]
+
+Joints = dict[str, dict[str, Any]]
+
+
+def planned(
+    scene: Scene, model: Multibody, sensors: tuple[str, ...], recording: Recording, grid: Grid
+) -> tuple[BodyState, tuple[bool, ...]]:
+    """States at t_0 ... t_(K-1), and which axes the readings tell."""
+    system, names, times = model.system, model.system.axis_names(), grid.times[:-1]
+    position: dict[str, np.ndarray] = {}
+    rate: dict[str, np.ndarray] = {}
+    # positions before rates: what is read itself is not integrated
+    for kind in ("joint_position", "joint_rate"):
+        for sensor_name in sensors:
+            index = system.sensor_index(sensor_name)
+            sensor = system.sensors[index]
+            readings = recording.sensors[sensor_name]
+            axis = names[sensor.target] if sensor.type == kind else ""
+            if not axis or axis in position or not np.isfinite(readings).any():
+                continue
+            stamps = recording.time - float(model.params.age[index])
+            value, speed = smooth(times, stamps, readings[:, 0] - float(model.params.offset[index, 0]))
+            if kind == "joint_rate":
+                start = scene.initial[axis].position if axis in scene.initial else 0.0
+                value, speed = float(start) + grid.h * np.concatenate([[0.0], np.cumsum(value[:-1])]), value
+            position[axis], rate[axis] = value, speed
+    seen = [s for s in sensors if system.sensors[system.sensor_index(s)].type in ("body_pose", "point_position")]
+    is_tree = len(system.joints) == system.num_bodies and not system.couplings
+    if seen and len(position) < len(names) and is_tree:
+        position, rate = _by_kinematics(scene, model, tuple(seen), recording, grid, position, rate)
+    rest = _rest(scene, position)
+
+    def one(begin: int, end: int) -> BodyState:
+        q, v = ({name: value[begin:end] for name, value in kind.items()} for kind in (position, rate))
+        return _placed(model, rest, q, v, end - begin)
+
+    states = joined(blocks.mapped(one, *zip(*blocks.spans(grid.steps), strict=True)))
+    for name in sensors:
+        sensor = system.sensors[system.sensor_index(name)]
+        if (
+            sensor.type == "body_pose"
+            and sensor.target in _unheld(system)
+            and np.isfinite(recording.sensors[name]).any()
+        ):
+            states = _on_poses(states, sensor.target, times, recording.time, recording.sensors[name])
+    return states, tuple(name in position for name in names)
+
+
+def _unheld(system: System) -> set[int]:
+    """Bodies without joints."""
+    return set(range(system.num_bodies)) - {body for joint in system.joints for body in (joint.parent, joint.child)}
+
+
+def _on_poses(
+    states: BodyState, body: int, at: np.ndarray, time: np.ndarray, pose: Float[np.ndarray, "samples 6"]
+) -> BodyState:
+    """The states with a body on its smoothed poses, position and rotation vector, with the rates that these have."""
+    e = _continuous(np.asarray(rotation.exp(jnp.asarray(pose[:, 3:]))))
+    p, v = (np.stack(part, axis=1) for part in zip(*(smooth(at, time, x) for x in pose[:, :3].T), strict=True))
+    e, de = (np.stack(part, axis=1) for part in zip(*(smooth(at, time, x) for x in e.T), strict=True))
+    size = np.linalg.norm(e, axis=1, keepdims=True)
+    w = 2 * np.asarray(rotation.multiply(rotation.conjugate(jnp.asarray(e / size)), jnp.asarray(de / size)))[:, 1:]
+    new = {"p": p, "e": e / size, "v": v, "w": w}
+    return eqx.tree_at(
+        lambda x: tuple(getattr(x, key) for key in new),
+        jax.tree.map(np.array, states),
+        tuple(_replaced(np.array(getattr(states, key)), body, value) for key, value in new.items()),
+    )
+
+
+def _replaced(values: np.ndarray, body: int, new: np.ndarray) -> np.ndarray:
+    values[:, body] = new
+    return values
+
+
+def _continuous(e: Float[np.ndarray, "samples 4"]) -> Float[np.ndarray, "samples 4"]:
+    """Quaternions with the signs that let each follow the last one that is a number."""
+    there = np.isfinite(e).all(axis=1)
+    seen, out = e[there], np.full_like(e, np.nan)
+    signs = np.cumprod(np.append(1.0, np.where(np.sum(seen[1:] * seen[:-1], axis=1) < 0, -1.0, 1.0)))
+    out[there] = signs[:, None] * seen
+    return out
+
+
+def _rest(scene: Scene, found: dict[str, np.ndarray]) -> Joints:
+    return {
+        name: {"position": np.asarray(start.position, float), "rate": np.asarray(start.rate, float)}
+        for name, start in scene.initial.items()
+        if name not in found
+    }
+
+
+@compiled
+def _placed(model: Multibody, rest: Joints, q: dict[str, Array], v: dict[str, Array], steps: int) -> BodyState:
+    """States of all steps from the coordinates and rates of some joints; the others rest where the scene has them."""
+
+    def place(q: dict[str, Any], v: dict[str, Any]) -> BodyState:
+        joints = {name: {"position": q[name], "rate": v[name]} for name in q}
+        state = state_from_joints(model.system, model.params, {**rest, **joints})
+        return model.body_state(state, model.params.com)
+
+    return jax.vmap(place, axis_size=steps)(q, v)
+
+
+def _by_kinematics(
+    scene: Scene,
+    model: Multibody,
+    sensors: tuple[str, ...],
+    recording: Recording,
+    grid: Grid,
+    position: dict[str, np.ndarray],
+    rate: dict[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """`position` and `rate` with the joints that poses and points tell about, as far as they do."""
+    free = tuple(name for name in model.system.axis_names() if name not in position)
+    start = np.array([float(scene.initial[n].position) if n in scene.initial else 0.0 for n in free])  # pyright: ignore
+    known = {name: np.interp(recording.time, grid.times[:-1], value) for name, value in position.items()}
+    y = np.concatenate([recording.sensors[name] for name in sensors], axis=1)
+    seeing = Multibody(
+        model.system,
+        model.params,
+        model.shared,
+        model.own,
+        model.noise,
+        tuple(model.system.sensor_index(name) for name in sensors),
+    )
+    sd = np.concatenate([np.full(recording.sensors[name].shape[1], sensor_sd(scene, name)) for name in sensors])
+    rest = _rest(scene, {**position, **dict.fromkeys(free, start)})
+    q, spread = map(
+        np.asarray, _inverse_kinematics(seeing, rest, free, start, known, np.nan_to_num(y), np.isfinite(y), sd)
+    )
+    position, rate = dict(position), dict(rate)
+    for i, name in enumerate(free):
+        if np.median(spread[:, i]) < _FOUND_SD:
+            position[name], rate[name] = smooth(grid.times[:-1], recording.time, q[:, i])
+    return position, rate
+
+
+@seldom_called
+def _inverse_kinematics(
+    model: Multibody,
+    rest: Joints,
+    free: tuple[str, ...],
+    start: Float[Array, " free"],
+    known: dict[str, Float[Array, " samples"]],
+    y: Float[Array, "samples channels"],
+    seen: Float[Array, "samples channels"],
+    sd: Float[Array, " channels"],
+) -> tuple[Float[Array, "samples free"], Float[Array, "samples free"]]:
+    """Coordinates that meet the readings best, each sample from the one before; and their standard deviations."""
+    p = model.prepared(model.params)
+
+    def misfit(q: Array, known: dict[str, Array], y: Array, seen: Array) -> Array:
+        joints = {
+            name: {"position": value, "rate": 0.0} for name, value in [*known.items(), *zip(free, q, strict=True)]
+        }
+        x = model.body_state(state_from_joints(model.system, model.params, {**rest, **joints}), model.params.com)
+        return jnp.where(seen, model.difference(y, model.observe(x, x, p, jnp.ones(()))) / sd, 0.0)
+
+    def towards(q: Array, last: Array, *reading: Any) -> tuple[Array, Array]:
+        r, J = misfit(q, *reading), jax.jacfwd(misfit)(q, *reading)
+        information = J.T @ J + jnp.eye(len(free)) / _FREE_SD**2
+        step = small.solve(information, -J.T @ r - (q - last) / _FREE_SD**2)
+        return q + jnp.clip(step, -_LARGEST_STEP, _LARGEST_STEP), information
+
+    def one(last: Array, reading: tuple[Any, ...]) -> tuple[Array, tuple[Array, Array]]:
+        q = jax.lax.fori_loop(0, _STEPS, lambda _, q: towards(q, last, *reading)[0], last)
+        inverse = small.solve(towards(q, last, *reading)[1], jnp.eye(len(free)))
+        return q, (q, jnp.sqrt(jnp.diagonal(inverse)))
+
+    first = jax.tree.map(lambda a: a[0], (known, y, seen))
+    q = jax.lax.fori_loop(0, _FIRST_STEPS, lambda _, q: towards(q, q, *first)[0], start)
+    return jax.lax.scan(one, q, (known, y, seen))[1]

@@ -1,0 +1,1 @@
+"""Once through the recordings of a study, by a filter."""

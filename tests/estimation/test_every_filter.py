@@ -1,0 +1,79 @@
+"""What all recursive estimators take alike: gates, missing readings, noise levels of each step, one kind of result."""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from estimation.pendulum_model import LEVELS, PENDULUM, PENDULUM_Z, swing
+
+from spookax.estimation import (
+    IMM,
+    AbstractFilter,
+    AbstractSmoothingFilter,
+    AugmentedState,
+    DualFilter,
+    EnsembleFilter,
+    Filter,
+    Innovation,
+    SlowFilter,
+    WithParameters,
+)
+from spookax.protocol import Noise
+
+close = functools.partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-10)
+
+GATE = 8.0
+
+
+def every_filter() -> dict[str, tuple[AbstractFilter, Any]]:
+    """Estimators of the pendulum with a gate, and what they believe at first."""
+    x0, sd, z, z_sd = jnp.array([0.8, 0.0]), np.array([0.5, 1.0]), jnp.asarray(PENDULUM_Z), np.array([0.1, 0.1])
+    both, all_sd, joint = AugmentedState(x0, z), np.append(sd, z_sd), WithParameters(PENDULUM, 2)
+    plain = Filter(PENDULUM, z, LEVELS, gate=GATE)
+    bank = IMM([Filter(PENDULUM, z, LEVELS)] * 2, np.array([[0.9, 0.1], [0.2, 0.8]]), gate=GATE)
+    members = EnsembleFilter(PENDULUM, z, LEVELS, 30, gate=GATE)
+    dual, slow = DualFilter(PENDULUM, LEVELS, gate=GATE), SlowFilter(joint, LEVELS, gate=GATE)
+    return {
+        "extended": (plain, plain.init(x0, sd)),
+        "ensemble": (members, members.init(x0, sd, jax.random.key(0))),
+        "dual": (dual, dual.init(x0, sd, z, z_sd)),
+        "slow": (slow, slow.init(both, all_sd)),
+        "bank": (bank, bank.init(x0, sd)),
+    }
+
+
+@pytest.mark.parametrize("name", ["extended", "ensemble", "dual", "slow", "bank"])
+def test_gates_missing_readings_and_levels_are_taken_alike(name, rng):
+    """Run, and sample by sample: a wild reading is kept out, a missing one is none, levels are those of each step."""
+    f, belief = every_filter()[name]
+    samples, _ = swing(rng, 12)
+    y, seen = np.array(samples.y), np.array(samples.seen)
+    y[4], seen[7] = 1e3, 0.0
+    samples = samples._replace(y=jnp.asarray(y), seen=jnp.asarray(seen))
+    scale = np.linspace(1.0, 2.0, 12)
+    levels = Noise(0.2 * scale, 0.05 * scale[:, None])
+    of_modes = jax.tree.map(lambda a: np.stack([a, a], axis=1), levels) if name == "bank" else levels
+    found = f.run(belief, samples, of_modes)
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(found.innovation.accepted) == 0), [4])
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(found.innovation.size) == 0), [7])
+    now = belief
+    for k in range(12):
+        level = jax.tree.map(lambda a, k=k: jnp.asarray(a[k]), of_modes)
+        reading = np.where(seen[k] > 0, y[k], np.nan)
+        now, what = f.update(now, samples.u[k], reading, noise=level)
+        innovation = what if isinstance(what, Innovation) else what.innovation
+        jax.tree.map(lambda a, b, k=k: close(a, b[k]), innovation, found.innovation)
+        now = f.predict(now, samples.u[k], noise=level)
+    jax.tree.map(close, *(eqx.filter(belief, eqx.is_inexact_array) for belief in (now, found.last)))
+    if isinstance(f, AbstractSmoothingFilter):
+        back = f.smooth(f.run(belief, samples, of_modes, trail=True))
+        jax.tree.map(lambda a: np.testing.assert_array_equal(a.shape[0], 13), back.x)
+        with pytest.raises(ValueError, match="trail"):
+            f.smooth(found)
+    else:
+        with pytest.raises(ValueError, match="forwards only"):
+            f.run(belief, samples, trail=True)
