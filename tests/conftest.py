@@ -29,7 +29,7 @@ settings.register_profile("fixed", derandomize=True, deadline=None, database=Non
 settings.load_profile("fixed")
 
 
-# The package's own programs: as its users have them in slow tests, which run long, and without slow passes in the others.
+# The package's programs: as its users have them in slow tests, which run long; without slow passes in the others.
 OWN = (
     (_compiled.PLAIN, {LEVEL: 3}),
     (_compiled.QUICK, {LEVEL: 1}),

@@ -16,6 +16,7 @@ from spookax.study.choose import choose_friction
 from spookax.study.estimate import load_estimate
 from spookax.study.friction_laws import LAWS, fits, places, variant
 
+pytestmark = pytest.mark.quick
 COULOMB = "joints.pin.friction.coulomb"
 DRIVE = np.where(TIME % 0.6 < 0.3, 3.0, -3.0)
 
