@@ -12,9 +12,9 @@ os.environ.setdefault(
 )
 MAPPINGS = Path("/proc/self/maps")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
-# XLA without its slow passes. Slow tests run long: they have all of them.
-LEVEL = "xla_backend_optimization_level"
-QUICK = f"--xla_cpu_use_fusion_emitters=false --{LEVEL}=0"
+# XLA without its slow passes, for what a test compiles itself and for operations one by one.
+LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
+QUICK = f"--{EMITTERS}=false --{LEVEL}=0"
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -38,12 +38,33 @@ settings.register_profile("fixed", derandomize=True, deadline=None, database=Non
 settings.load_profile("fixed")
 
 
+# The package's programs: as its users have them in slow tests, which run long; without slow passes in the others.
+OWN = (
+    (_compiled.PLAIN, {LEVEL: 3}),
+    (_compiled.QUICK, {LEVEL: 1}),
+    (_compiled.WIDE, {LEVEL: 3, EMITTERS: True}),
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Compiling is what the default tests cost."""
-    if "not slow" in config.option.markexpr:
-        os.environ.setdefault("XLA_FLAGS", QUICK)  # before the first array
-        _compiled.QUICK[LEVEL] = 0
+    """Compiling is what the tests cost."""
+    os.environ.setdefault("XLA_FLAGS", QUICK)  # before the first array
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _passes(request: pytest.FixtureRequest):
+    # A file may say that its programs take longer to compile than to run (`quick`), or the other way round (`busy`).
+    quick = "not slow" in request.config.option.markexpr
+    if request.node.get_closest_marker("quick"):
+        quick = True
+    elif request.node.get_closest_marker("busy"):
+        quick = False
+    for options, own in OWN:
+        wanted = {LEVEL: 0, EMITTERS: False} if quick else own
+        if any(options.get(key) != value for key, value in wanted.items()):
+            _compiled.forget_programs()
+            options.update(wanted)
 
 
 @pytest.fixture(autouse=True)

@@ -42,6 +42,7 @@ PLAIN: dict[str, Any] = {
 }
 QUICK: dict[str, Any] = PLAIN | {"xla_backend_optimization_level": 1}
 SLOW = QUICK | {"xla_backend_optimization_level": 0}
+WIDE: dict[str, Any] = {}
 
 
 def known_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,7 +300,7 @@ def compiled(function: Callable[..., T]) -> Compiled[T]:
 
 def wide(function: Callable[..., T]) -> Compiled[T]:
     """A function as `Compiled` by XLA's own options: for few operations on large arrays."""
-    return Compiled(function, {})
+    return Compiled(function, WIDE)
 
 
 def seldom_called(function: Callable[..., T]) -> Compiled[T]:

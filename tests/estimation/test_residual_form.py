@@ -43,7 +43,7 @@ from spookax.scene import Scene
 from spookax.stepping import state_from_joints
 from spookax.system import build
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.quick]
 
 # ---------------------------------------------------------------------------------------------------------------
 # a linear model: every number can be written out

@@ -17,6 +17,7 @@ from spookax.study.comparing.choose import choose_friction
 from spookax.study.comparing.friction_laws import LAWS, fits, places, variant
 from spookax.study.identifying.estimate import load_estimate
 
+pytestmark = pytest.mark.quick
 COULOMB = "joints.pin.friction.coulomb"
 DRIVE = np.where(TIME % 0.6 < 0.3, 3.0, -3.0)
 

@@ -12,6 +12,7 @@ from spookax.math import rotation
 from spookax.scene import Scene
 from spookax.study.running.setup import set_up
 
+pytestmark = pytest.mark.quick
 COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
 SD = 5e-4
 TABLE = {"type": "plane", "at": [0.0, 0.0, 0.01]}

@@ -25,7 +25,7 @@ from spookax.scene import Scene, get_number
 from spookax.study.identifying import solve
 from spookax.study.running.setup import Setup, set_up
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.quick]
 
 H, STEPS, SD = 5e-3, 256, 1e-3
 TIME = H * np.arange(STEPS)

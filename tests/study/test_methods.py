@@ -15,6 +15,7 @@ from spookax.report import write_comparison
 from spookax.study.comparing.method_names import NAMES, known_methods
 from spookax.study.comparing.methods import compare_methods
 
+pytestmark = pytest.mark.quick
 MASS = "bodies.cart.mass"
 VISCOUS = "joints.rail.friction.viscous"
 

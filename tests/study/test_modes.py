@@ -21,7 +21,7 @@ from spookax.study.file.read import read_study
 from spookax.study.running.passes import by_bank, by_filter
 from spookax.study.tracking.filter_recordings import Tracking, _Tracker, filter_recordings, smooth_recordings
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.quick]
 
 STEPS, TAKEN_UP, TORQUE, DWELL = 512, 256, 0.01, 1.0  # steps, step of the change, [N m sqrt(s)], [s]
 TIME = H * np.arange(STEPS)

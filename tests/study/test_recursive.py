@@ -13,7 +13,7 @@ import spookax as sx
 from spookax.scene.paths import numeric_paths
 from spookax.study.tracking.filter_recordings import Tracking, filter_recordings, smooth_recordings
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.quick]
 
 SD, TORQUE = 1e-3, 0.01  # of a reading [rad], and of a torque on the pin that nobody knows of [N m sqrt(s)]
 ESTIMATOR = {"process_noise": {"density": TORQUE, "estimate": False}}

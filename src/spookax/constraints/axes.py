@@ -41,7 +41,10 @@ def _by_kind(
 def _column(C: Float[Array, "axes rows columns"], columns: list[int]) -> Float[Array, "axes rows"]:
     """One column for every axis."""
     same = all(column == columns[0] for column in columns)
-    return C[:, :, columns[0]] if same else C[np.arange(len(columns)), :, np.array(columns)]
+    if same:
+        return C[:, :, columns[0]]
+    rows, of_all = jnp.swapaxes(C, 1, 2), C.shape[2]
+    return take_rows(rows.reshape(-1, rows.shape[2]), [i * of_all + column for i, column in enumerate(columns)])
 
 
 def _own(f: JointFrames, chosen: tuple[Axis, ...], side: str) -> Float[Array, "axes 3"]:

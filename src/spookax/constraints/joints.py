@@ -20,6 +20,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
+from ..math.blocks import take as take_rows
 from ..math.product import matmul, matvec
 from ..scene.kinds import JointKind, Part
 
@@ -40,13 +41,11 @@ class JointFrames(NamedTuple):
 
 def take(frames: JointFrames, index: tuple[int, ...]) -> JointFrames:
     """Some of the joints."""
-    if index == tuple(range(frames.d.shape[0])):
-        return frames
-    return JointFrames(*(a[np.array(index, dtype=int)] for a in frames))
+    return JointFrames(*(take_rows(a, index) for a in frames))
 
 
 def _columns(C: Float[Array, "joints 3 3"], columns: tuple[int, ...]) -> Float[Array, "joints columns 3"]:
-    return jnp.swapaxes(C[:, :, np.array(columns)], 1, 2)
+    return jnp.swapaxes(C if columns == (0, 1, 2) else jnp.stack([C[:, :, i] for i in columns], axis=2), 1, 2)
 
 
 def _d_rows(f: JointFrames, columns: tuple[int, ...] = (0, 1, 2)) -> tuple[Array, Array, Array]:
