@@ -15,14 +15,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import spookax as sx
 from benchmarks import coverage
-from spookax.estimation.batch.profile import TAIL
+from spookax.report.charts import INK, Figure, foretold_band, methods_chart
 from spookax.report.content import verdict
+from spookax.report.signals import Signal, signals
+from spookax.report.svg import svg
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"
-INK, GREY, RULE, MEASURED, OPEN_LOOP = "#1a2330", "#5c6775", "#dfe5ec", "#0063a6", "#c8500a"
 GRADES = {"good": "#2e7d32", "fair": "#b26a00", "bad": "#b3261e"}
-WIDTH, LEFT, RIGHT, HEIGHT = 900, 64, 884, 120
-EVERY = 4  # n-th sample is drawn
+WIDTH = 900
+KINDS = {"normal": "", "profile": "profile", "unchecked": "unchecked", "one-sided": "one-sided, at a bound"}
 RUNS = {  # case of the benchmark, factor on its input, samples by which that is recorded late
     "good": ("hanging", 1.0, 0),
     "sign": ("hanging", -1.0, 0),
@@ -48,42 +49,36 @@ def report(name: str) -> str:
     for path, found in estimate.parameters.items():
         y += 17
         low, high = found["interval"]
-        kind = {"normal": "", "profile": "profile", "one-sided": "one-sided, at a bound"}[found["interval_kind"]]
-        cells = (path, f"{found['value']:.4g} {found['unit']}", f"{low:.4g} to {high:.4g}", kind)
+        cells = (
+            path,
+            f"{found['value']:.4g} {found['unit']}",
+            f"{low:.4g} to {high:.4g}",
+            KINDS[found["interval_kind"]],
+        )
         parts += [_text(x, y, cell, 11.5) for x, cell in zip((16, 260, 400, 580), cells, strict=True)]
     (run,) = content["runs"]
-    read, simulated = (estimate.states[f"{run}/{key}/angle"][:, 0] for key in ("measured", "open_loop"))
-    band = estimate.states.get(f"{run}/open_loop_sd/angle")
-    band = np.zeros_like(read) if band is None else TAIL * band[:, 0]
-    parts += _chart(
-        y + 30, "angle [rad]: read (blue), simulated from the start with its 90 % band", read, simulated, band
-    )
-    parts += _chart(y + 185, "read − simulated [rad]", read - simulated, None, band, 60)
-    box = f'viewBox="0 0 {WIDTH} {y + 260:.0f}" font-family="system-ui, sans-serif"'
+    (signal,) = signals(run, content["runs"], estimate.states)
+    for chart in charts(signal):
+        y += 20
+        parts.append(svg(chart).replace("<svg ", f'<svg y="{y:.0f}" ', 1))
+        y += chart["layout"]["height"]
+    box = f'viewBox="0 0 {WIDTH} {y:.0f}" font-family="system-ui, sans-serif"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>\n<rect width="100%" height="100%" fill="#ffffff"/>'
     return "\n".join([head, *parts, "</svg>", ""])
 
 
-def _chart(
-    top: float, title: str, read: np.ndarray, simulated: np.ndarray | None, band: np.ndarray, height: float = HEIGHT
-) -> list[str]:
-    """Over all samples; the band is about what is simulated, or about zero."""
-    low, high = float(np.min(read)), float(np.max(read))
-    middle = np.zeros_like(read) if simulated is None else simulated
-    some = slice(None, None, EVERY)
-    x = np.linspace(LEFT, RIGHT, len(read))[some]
-
-    def line(values: np.ndarray) -> list[str]:
-        y = top + 10 + height * (high - np.clip(values[some], low, high)) / (high - low)
-        return [f"{a:.0f},{b:.1f}" for a, b in zip(x, y, strict=True)]
-
-    around = " ".join([*line(middle - band), *reversed(line(middle + band))])
-    parts = [_text(LEFT, top, title, 11, GREY)]
-    parts += [_text(8, top + 14 + height * share, f"{high - share * (high - low):.2g}", 10, GREY) for share in (0, 1)]
-    parts.append(f'<polygon points="{around}" fill="{OPEN_LOOP}" fill-opacity="0.25"/>')
-    for values, colour in ((read, MEASURED), (middle, OPEN_LOOP)):
-        parts.append(f'<polyline points="{" ".join(line(values))}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
-    return parts
+def charts(signal: Signal) -> list[Figure]:
+    """The angle with its simulation from the start, and what is between the two."""
+    assert signal.open_loop is not None
+    apart, sd = signal.measured - signal.open_loop, signal.open_loop_sd
+    title = "simulated from the start" + ("" if sd is None else ", with its 90 % band")
+    first = methods_chart(title, "angle [rad]", signal.time, signal.measured, {"simulated": signal.open_loop})
+    first["layout"]["height"] = 300
+    if sd is not None:
+        first["data"] += foretold_band(signal)
+    second = methods_chart("read - simulated", "angle [rad]", signal.time, apart, {})
+    second["layout"] |= {"height": 200, "showlegend": False}
+    return [first, second]
 
 
 def _text(x: float, y: float, text: str, size: float, colour: str = INK, weight: str = "normal") -> str:

@@ -127,6 +127,15 @@ def test_a_negative_cost_is_drawn_above_its_lowest():
     np.testing.assert_array_equal(x, [0, 1, 2])
 
 
+def test_fits_that_follow_each_other_are_drawn_side_by_side():
+    lines = [(0, 9.0), (1, 4.0), (2, 3.0), (0, 8.0), (1, 2.0), (0, 1.0)]
+    figure = convergence_chart([{"iteration": i, "cost": cost, "damping": 0.1} for i, cost in lines])
+    assert figure is not None
+    x, y = drawn(figure, "cost")
+    np.testing.assert_array_equal(x, [0, 1, 2, np.nan, 3, 4, np.nan, 5])
+    np.testing.assert_allclose(y, [9, 4, 3, np.nan, 8, 2, np.nan, 1])
+
+
 def test_iterations_without_a_cost_are_left_out():
     assert convergence_chart([{"iteration": 0, "cost": np.nan}]) is None
     assert convergence_chart([]) is None

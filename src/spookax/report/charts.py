@@ -50,7 +50,7 @@ def signal_chart(signal: Signal, estimated: str = "estimated") -> Figure:
         if sparse:
             look = {"mode": "markers", "marker": {"color": colour, "size": 4}}
         if name == "open loop" and signal.open_loop_sd is not None:
-            data += _band(signal)
+            data += foretold_band(signal)
         residual = kept - values
         data.append(_curve(signal.time, residual, 2, name=name, legendgroup=name, showlegend=False, **look))
     return {"data": data, "layout": layout}
@@ -70,7 +70,7 @@ def methods_chart(title: str, unit_text: str, time: np.ndarray, measured: np.nda
     return {"data": data, "layout": layout}
 
 
-def _band(signal: Signal) -> list[dict[str, Any]]:
+def foretold_band(signal: Signal) -> list[dict[str, Any]]:
     """Where 90 % of the posterior's simulations lie, as far as the signal reaches and half as far again."""
     assert signal.open_loop is not None
     assert signal.open_loop_sd is not None
@@ -183,13 +183,18 @@ def share_chart(title: str, time: np.ndarray, shares: Mapping[str, np.ndarray]) 
 def convergence_chart(steps: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Cost and damping over the iterations, on logarithmic axes.
 
-    A cost with determinant terms may be negative; then its excess over the lowest is drawn. None if there is
-    no iteration with a cost.
+    Fits that follow each other, whose iterations begin anew, stand side by side. A cost with determinant terms may be
+    negative; then its excess over the lowest is drawn. None if there is no iteration with a cost.
     """
     steps = [step for step in steps if finite(step.get("cost")) is not None]
     if not steps:
         return None
-    iteration = [step.get("iteration", i) for i, step in enumerate(steps)]
+    own = np.array([step.get("iteration", i) for i, step in enumerate(steps)])
+    begins = np.flatnonzero(np.diff(own) < 0) + 1
+    before = np.zeros(len(own), dtype=int)
+    before[begins] = own[begins - 1] + 1 - own[begins]
+    # a number that is none, which interrupts the line
+    iteration = np.insert((own + np.cumsum(before)).astype(float), begins, np.nan)
     cost = np.array([float(step["cost"]) for step in steps])
     title = "cost"
     if cost.min() <= 0:
@@ -201,9 +206,9 @@ def convergence_chart(steps: Sequence[Mapping[str, Any]]) -> Figure | None:
     layout["yaxis"] = _axis(domain=[0.42, 1], title=title, type="log", exponentformat="power")
     layout["yaxis2"] = _axis(domain=[0, 0.34], title="damping", type="log", exponentformat="power", anchor="x2")
     data = [
-        _curve(iteration, np.where(cost > 0, cost, np.nan), row, name=name)
+        _curve(iteration, np.insert(np.where(values > 0, values, np.nan), begins, np.nan), row, name=name)
         | {"mode": "lines+markers", "line": {"color": colour, "width": 2}, "marker": {"size": 7}}
-        for row, cost, name, colour in ((1, cost, title, ESTIMATED), (2, damping, "damping", "#66707e"))
+        for row, values, name, colour in ((1, cost, title, ESTIMATED), (2, damping, "damping", "#66707e"))
     ]
     return {"data": data, "layout": layout}
 

@@ -12,6 +12,7 @@ from ..scene.paths import network_of
 from .numbers import finite, measured, number, percent, unit, with_unit
 from .signals import Signal
 
+GRADES = ("good", "fair", "bad")  # the worst last
 STATUS = {
     "converged": ("good", "The identification converged"),
     "stopped": ("fair", "The identification was stopped before it converged"),

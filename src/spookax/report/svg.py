@@ -29,7 +29,8 @@ def svg(figure: Figure) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
         f'font-family="{_FONT}" font-size="13" fill="{INK}">',
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<clipPath id="inside"><rect x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/></clipPath>',
+        f'<clipPath id="inside{height}"><rect x="{left}" y="{top}" width="{right - left}" height="{bottom - top}"/>'
+        "</clipPath>",
     ]
     for axis in (0, 1):
         for tick in _ticks(*spans[axis]):
@@ -40,7 +41,7 @@ def svg(figure: Figure) -> str:
             else:
                 parts.append(f'<path d="M{left} {place:.1f}H{right}" stroke="{RULE}"/>')
                 parts.append(f'<text x="{left - 7}" y="{place + 4:.1f}" text-anchor="end">{tick:.6g}</text>')
-    parts.append('<g clip-path="url(#inside)">')
+    parts.append(f'<g clip-path="url(#inside{height})">')
     before, floor = None, None
     for curve in figure["data"]:
         x, y = at(curve["x"], 0), np.array([np.nan if v is None else v for v in curve["y"]], dtype=float)

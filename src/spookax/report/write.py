@@ -24,6 +24,7 @@ from .charts import (
     whiteness_chart,
 )
 from .content import (
+    GRADES,
     cautions,
     innovation_rows,
     networks,
@@ -87,13 +88,15 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
     charts["correlation"] = correlation_chart(
         [correlation["paths"][i] for i in kept], [[correlation["matrix"][i][j] for j in kept] for i in kept]
     )
-    charts["convergence"] = convergence_chart(estimate.get("convergence") or [])
+    steps = [step for step in estimate.get("convergence") or [] if step.get("phase") != "intervals"]
+    charts["convergence"] = convergence_chart(steps)
     charts["innovations"] = innovation_chart(normalised_innovations(by_run))
     diagnosis = estimate.get("diagnosis") or {}
     whiteness, outliers = _whiteness(diagnosis), estimate.get("outliers")
     charts |= whiteness
 
     grade, sentence = verdict(str(estimate.get("status")))
+    grade = max(grade, (estimate.get("trust") or {}).get("grade", grade), key=GRADES.index)
     return _page(
         "report.html",
         charts,

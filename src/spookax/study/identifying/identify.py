@@ -100,8 +100,9 @@ def _estimate(solver: Solver) -> Estimate:
     told = explanations(setup, fit, states)
     found = suspects(setup, fit, told, solver.misread)
     solver.look_closer(told)
+    information = bars.information if bars else fit.information
     if solver.stands():
-        found_bands = bands(setup, fit, solver.stage)
+        found_bands = bands(setup, fit, solver.stage, information)
         states |= found_bands
         for name, run in runs.items():
             for sensor, signal in run["signals"].items():
@@ -160,7 +161,7 @@ def _estimate(solver: Solver) -> Estimate:
         },
         "convergence": [dataclasses.asdict(line) for line in solver.lines],
         "checks": {
-            "gauge": gauges(shared, fit, bars.information if bars else fit.information),
+            "gauge": gauges(shared, fit, information),
             "half_step": bars.half_step if bars else None,
             "suspicion": bars.suspicion if bars else None,
             "coloured": _coloured(bars),

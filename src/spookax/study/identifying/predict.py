@@ -171,21 +171,26 @@ def predict_recording(
     )
     begun = set_up(alone, scene, [first], least=blocks.spans(grid.steps)[0][1]).replaced(z)
     levels = Noise(on_device(estimate.process), on_device(_sensor_levels(estimate, begun)))
-    stage = Stage(begun.stages[-1].model, levels)
-    stages = (Stage(stage.model, begun.stages[0].noise), stage)
+    stage, usual = Stage(begun.stages[-1].model, levels), begun.stages[0].noise
+    # with less process noise than either, trajectories do not follow the readings
+    most = np.maximum(np.asarray(usual.process), estimate.process)
+    stages = (Stage(stage.model, Noise(on_device(most), usual.sensor)), stage)
     held = dataclasses.replace(begun.problem, z0=z, prior=z, lower=z, upper=z)
     begun = dataclasses.replace(begun, problem=held, stages=stages)
-    found = fit(held, stages, begun.start(), Settings(20, determinant=False))
-    shared, own = z, np.asarray(found.iterate.own[0])
+    start = begun.start()
+    found = fit(held, stages, start, Settings(20, determinant=False))
+    fitted = bool(np.isfinite(found.cost))  # else the smoothed readings tell the state, and nothing how well
+    state = found.iterate if fitted else start
+    shared, own = z, np.asarray(state.own[0])
     z = np.concatenate([shared, own])
-    x0 = jax.tree.map(lambda a: np.asarray(a)[0], found.iterate.paths[0].x)
+    x0 = jax.tree.map(lambda a: np.asarray(a)[0], state.paths[0].x)
     model = whole.stages[-1].model
     assert isinstance(model, Multibody)
     path = open_loop(model, z, levels, x0, samples)
     readings = grid.taken(predictions(model, z, path, samples))
     simulated, clean = by_sensor(whole, recording, readings), whole.clean[0]
     sd: dict[str, np.ndarray] = {}
-    if known and found.parts:
+    if known and fitted and found.parts:
         bounds = begun.model.shared.bounds()
         others = drawn(shared, np.asarray(known["covariance"]), np.asarray(known["reach"]), bounds)
         part, begin = found.parts[0], found.iterate.paths[0]

@@ -214,14 +214,20 @@ class Solver:
         if found.candidates:
             self.phase, chosen = "all readings", found.candidates[found.chosen]
             self.fit, self.setup = chosen.fit, self.setup.replaced(chosen.fit.iterate.z)
-            if not density.strayed(chosen):
-                self.fit = self._warm(self.setup, chosen.fit, 1.0, self._last_settings())
-            failed = density.strayed(chosen) or bool(failure(self.setup, self.fit, found.candidates, None))
-            if failed or self.fit.result == ESTIMATE_RESULTS.iteration_limit:
-                again = self._lowered(self._anew(found), chosen.process / found.candidates[0].process)
-                if failed or again.result == ESTIMATE_RESULTS.successful:
-                    self.fit = again
-            self.failure = failure(self.setup, self.fit, found.candidates, None)
+            strayed = density.strayed(chosen)
+            fits: list[Fit] = []
+            if not strayed:
+                fits.append(self._warm(self.setup, chosen.fit, 1.0, self._last_settings()))
+            if strayed or self._fault(fits[0]) != (False, False):
+                fits.append(self._lowered(self._anew(found), chosen.process / found.candidates[0].process))
+            # of two that have failed the one that explains more
+            last = min(fits, key=lambda fit: (*self._fault(fit), np.nan_to_num(fit.cost, nan=np.inf)))
+            self.fit, self.failure = last, failure(self.setup, last, found.candidates, None)
+
+    def _fault(self, fit: Fit) -> tuple[bool, bool]:
+        """Whether a fit of all readings has failed, and whether it did not end within its iterations."""
+        failed = bool(failure(self.setup, fit, [], None))
+        return failed, bool(fit.result == ESTIMATE_RESULTS.iteration_limit)
 
     def _place(self) -> None:
         """Readings of sensors with a delay where that has come out, and the fit from there, until they stay."""
@@ -239,11 +245,13 @@ class Solver:
                 self.fit = self._warm(placed, self.fit, 1.0, self._last_settings())
 
     def _doubt(self) -> None:
-        """Where the fit predicts badly: whether another sign or unit of a channel would have predicted well."""
+        """Where the fit predicts badly or has failed: whether another sign or unit of a channel would have predicted
+        well.
+        """
         if self.by_prediction and self.fit is not None:
             self.phase = "doubts"
             reached = error_of(self.candidates[self.chosen]) if self.candidates else np.inf
-            if not reached < POOR:
+            if self.failure or not reached < POOR:
                 self.misread = misread(self.study, self.setup, self._settings(), reached, self._say)
 
     def _anew(self, found: Attempt) -> Fit:

@@ -19,6 +19,7 @@ from . import density
 
 POOR = 0.3  # of a signal's standard deviation: an error that makes other readings be tried
 _ITERATIONS = 8
+_FAR = 50.0  # cost of a reading
 _CLEAR = 0.5  # ratio of errors, geometric means, that speaks for a mistake
 _FACTORS = {"rad": (180 / np.pi, np.pi / 180), "m": (1e3, 1e-3)}  # what the readings are to be multiplied by
 
@@ -42,10 +43,13 @@ def misread(study: Study, setup: Setup, settings: Settings, reached: float, say:
         other = set_up(study, setup.scene, recordings)
         read, left = density.without_the_end(other)
         fit = Estimator(read.problem, settings, say).run(read.start(), read.stages[:1])
-        return error_of(density.candidate(other, left, fit))
+        # one that is still far away has not left the readings along which it began, those that it has not seen included
+        readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in read.problem.samples)
+        return error_of(density.candidate(other, left, fit)) if fit.cost < _FAR * readings else np.inf
 
     if not np.isfinite(reached):
         reached = error(list(setup.recordings))
+        reached = reached if np.isfinite(reached) else 1.0
     best: Misread | None = None
     for channel, factor in _mistakes(setup):
         ratio = error([_times(r, channel, factor) for r in setup.recordings]) / reached

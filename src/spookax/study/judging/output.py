@@ -109,14 +109,24 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
     return runs, states
 
 
-def bands(setup: Setup, fit: Fit, stage: int) -> dict[str, np.ndarray]:
+def bands(setup: Setup, fit: Fit, stage: int, information: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays `open_loop_sd` of states.npz: how far simulations with parameters and starts from the posterior are
     from that of the estimate, in the unit of the sensor.
+
+    What these recordings do not determine does not move their simulations, and straight ahead it leads far away from
+    the curve along which that is so: nothing is drawn in those directions. `information`: see `gauges`.
     """
     model, found = setup.stages[stage].model, {}
     assert isinstance(model, Multibody)
     z, p = np.asarray(fit.iterate.z), setup.problem
-    others = drawn(z, fit.covariance, fit.reach, (p.lower, p.upper))
+    covariance = fit.covariance
+    if np.all(np.isfinite(information)):
+        for taking, direction in _undetermined(information, np.flatnonzero(fit.reach == 0)):
+            free = np.zeros(len(z))
+            free[taking] = direction / np.linalg.norm(direction)
+            rest = np.eye(len(z)) - np.outer(free, free)
+            covariance = rest @ covariance @ rest
+    others = drawn(z, covariance, fit.reach, (p.lower, p.upper))
     for i, part in enumerate(fit.parts or ()):
         own, path = np.asarray(fit.iterate.own[i]), fit.iterate.paths[i]
         sd = spread(model, fit.noise, part, path, own, p.own_weight, z, others, p.samples[i])

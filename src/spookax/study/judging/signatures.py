@@ -32,6 +32,7 @@ _SCALE, _DELAY, _DRIFT, _CLOCK = 0.03, 10.0, 0.3, 0.01  # usual sizes: -, sample
 _FACTORS = (np.pi / 180, 180 / np.pi, 1e-3, 1e3)  # between units
 _CLOCKS = (0.003, 0.01)  # relative errors of a clock that are tried, to both sides
 _DRIFTS = 4.0  # gain of a drift beside a wrong zero from which on both count as a drift [nats]
+_ABSURD = 10.0  # times the usual size: such a fault is something else
 _NOVEL = 1e-4  # of a signature's square that the parameters must leave, or it says nothing of its own
 
 
@@ -181,8 +182,9 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
             continue
         b = right[j] - solved @ right[held]
         usual = next(of_one[key].usual for of_one in columns if key in of_one)
+        absurd = usual is not None and abs(b / a) > _ABSURD * usual
         weight = a / readings if usual is None else usual**-2
-        gain = b**2 / (2 * (a + weight)) - np.log(1 + a / weight) / 2
+        gain = -np.inf if absurd else b**2 / (2 * (a + weight)) - np.log(1 + a / weight) / 2
         shift = np.zeros(shared)
         shift[inside] = -solved[: len(inside)] * b / (a + weight)  # no further than faults usually go
         found.append(Explained(key, gain, b**2 / a / square, b / a, shift))
