@@ -303,6 +303,9 @@ latent: {mass: 0.8, damping: 2.8, stiffness: 440.0, correct: [damping, stiffness
     assert np.mean(np.abs(against[fast] - 1.3) < 1.645 * force["force_sd_N"][fast] + 0.02) > 0.8
     for name in ("latent.html", "law.svg", "seen_force.svg", "seen_regimes.svg", "kept_prediction.svg", "scene.yaml"):
         assert (out / name).stat().st_size > 1000 or name == "scene.yaml"
+    page = (out / "latent.html").read_text(encoding="utf-8").split("<script", 1)[0]
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(set(ids)) == len(ids)  # a chart goes where the first element of its name is
     driven = ["--input", str(out / "seen_load.csv"), "--motor", "load=load"]
     done = CliRunner().invoke(app, ["simulate", str(out), *driven, "--out", str(tmp_path / "again.csv")])
     assert done.exit_code == 0, done.output
