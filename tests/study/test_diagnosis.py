@@ -2,11 +2,13 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from spookax.study.judging.diagnosis import _correlations
+from spookax.study.judging.diagnosis import _correlations, diagnosis
 from spookax.study.recordings.blemishes import blemishes
 from spookax.study.recordings.recording import Recording
 
@@ -86,3 +88,12 @@ def test_other_names_keep_their_blemishes(rng):
     one = recording(values)
     two = dataclasses.replace(one, sensors={"left": one.sensors["angle"], "right": swing(rng)[:, None]})
     assert [b.where for b in blemishes(two)] == ["left"]
+
+
+def test_innovations_that_are_none_are_not_called_white(rng):
+    one = recording(swing(rng))
+    setup = cast(Any, SimpleNamespace(recordings=[one]))
+    nothing = {"run/innovation/angle": np.full((len(TIME), 1), np.nan)}
+    assert diagnosis(setup, nothing, [])["sentence"] == "There are no innovations to test."
+    noise = {"run/innovation/angle": rng.standard_normal((len(TIME), 1))}
+    assert diagnosis(setup, noise, [])["sentence"] == "Innovations are white."

@@ -13,7 +13,7 @@ _LETTER = 7.2  # its width in the legend [px]
 
 
 def svg(figure: Figure) -> str:
-    """The text of an SVG file."""
+    """The text of an SVG file, which may stand inside another: charts of one height share the frame that clips them."""
     layout = figure["layout"]
     height, margin = layout["height"], layout["margin"]
     left, right = margin["l"], _WIDTH - margin["r"]

@@ -69,10 +69,11 @@ def diagnosis(setup: Setup, states: Mapping[str, np.ndarray], found: list[Suspec
     every run, with p-values; `suspects`, the first suspicion first.
     """
     runs = {r.name: _correlations(r.time, r.inputs, dict(_innovations(r.name, states))) for r in setup.recordings}
-    white = all(s["p"] is None or s["p"] > LEVEL for run in runs.values() for s in run["sensors"].values())
+    tested = [s["p"] for run in runs.values() for s in run["sensors"].values() if s["p"] is not None]
+    white = all(p > LEVEL for p in tested)
     free = all(s["free_of_inputs"] for run in runs.values() for s in run["sensors"].values())
     return {
-        "sentence": _sentence(white, free, found),
+        "sentence": _sentence(white, free, found) if tested else _suspicion("There are no innovations to test.", found),
         "white": white,
         "free_of_inputs": free,
         "runs": runs,
@@ -283,5 +284,9 @@ def _delay_cure(setup: Setup, params: Params, key: Key, size: float) -> str:
 def _sentence(white: bool, free: bool, found: list[Suspect]) -> str:
     how = "white" if white else "not white"
     how += "" if free else ", and they follow the inputs"
-    text = f"Innovations are {how}."
+    return _suspicion(f"Innovations are {how}.", found)
+
+
+def _suspicion(text: str, found: list[Suspect]) -> str:
+    """With the first of what was found."""
     return f"{text} First suspicion: {found[0].kind}, {found[0].text}. {found[0].cure}" if found else text
