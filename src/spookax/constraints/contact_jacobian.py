@@ -74,7 +74,8 @@ class Slots(eqx.Module):
     ) -> Float[Array, "n n"]:
         """A matrix whose first rows are those of the bodies in their order, six each, with J^T slope J added."""
         pulled, parts, begin = matmul(slope, self.X), [], 0
-        for count, places in system.contacts.parts:
+        for group in system.contacts.groups:
+            count, places = group.looked_at, group.places
             mine = (a[begin : begin + count * places].reshape(count, 3 * places, 6) for a in (self.X, pulled))
             X, Y = mine
             parts.append(matmul(jnp.swapaxes(X, 1, 2), Y))
@@ -95,23 +96,24 @@ class Slots(eqx.Module):
         return lax.dynamic_update_slice(matrix, of_bodies[:size, :size], (0, 0))
 
 
-def to_points(system: System, of_slots: Float[Array, "slots ..."]) -> Float[Array, "points ..."]:
-    """What every slot has, at each of its places."""
+def to_points(system: System, of_pairs: Float[Array, "pairs ..."]) -> Float[Array, "points ..."]:
+    """What every pair that is looked at has, at each of its places."""
     parts, begin = [], 0
-    for count, places in system.contacts.parts:
-        mine = of_slots[begin : begin + count]
-        spread = jnp.broadcast_to(mine[:, None], (count, places, *mine.shape[1:]))
+    for group in system.contacts.groups:
+        mine = of_pairs[begin : begin + group.looked_at]
+        spread = jnp.broadcast_to(mine[:, None], (group.looked_at, group.places, *mine.shape[1:]))
         parts.append(spread.reshape(-1, *mine.shape[1:]))
-        begin += count
+        begin += group.looked_at
     return joined(parts)
 
 
 def _by_slots(system: System, of_points: Float[Array, "points 6"]) -> Float[Array, "slots 6"]:
     """Sums over the places of every slot."""
     parts, begin = [], 0
-    for count, places in system.contacts.parts:
-        parts.append(jnp.sum(of_points[begin : begin + count * places].reshape(count, places, 6), axis=1))
-        begin += count * places
+    for group in system.contacts.groups:
+        end = begin + group.looked_at * group.places
+        parts.append(jnp.sum(of_points[begin:end].reshape(group.looked_at, group.places, 6), axis=1))
+        begin = end
     return joined(parts)
 
 

@@ -14,22 +14,20 @@ solution (`stepping.contact`). A fixed point is Coulomb's law.
 Sources: Marklund, Servin, Larson (2025), eqs. (2.22)-(2.24); Castro, Permenter, Han (2022) for the regularised cone.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Bool, Float
-from ..collision import Mesh, Posed, Touch, touches
 from ..math import rotation
-from ..math.blocks import gathered, take
-from ..math.product import matmul, matvec
-from ..scene.hulls import MOST_TRIANGLES, MOST_VERTICES
+from ..math.blocks import chosen as at
+from ..math.blocks import take
+from ..math.product import matmul
 from ..system import Params, System
 from . import contact_slots
 from .contact_jacobian import Sides, Slots, to_points
+from .surfaces import places, surfaces
 
 _SMOOTH = 0.01  # speed of slip below which the shift fades, or rolling would sit on a kink [m/s]
 
@@ -50,52 +48,13 @@ class Contacts(eqx.Module):
     start: Float[Array, "bodies 6"]  # velocity from which the solution is looked for; without a derivative
 
 
-def surfaces(system: System, params: Params, r: Float[Array, "bodies 3"], e: Float[Array, "bodies 4"]) -> Posed:
-    """All surfaces in the world."""
-    of = [surface.body % (system.num_bodies + 1) for surface in system.contacts.surfaces]
-    R = jnp.concatenate([rotation.matrix(e), jnp.eye(3, dtype=r.dtype)[None]])[np.array(of)]
-    origin = jnp.concatenate([r, jnp.zeros_like(r[:1])])[np.array(of)]
-    com = jnp.concatenate([params.com, jnp.zeros_like(r[:1])])[np.array(of)]
-    turned = matmul(R, rotation.matrix(rotation.exp(params.surface_turn)))
-    boxes = np.array([surface.type in ("box", "mesh") for surface in system.contacts.surfaces])[:, None]
-    halves = params.surface_size * np.where(boxes, 0.5, [1.0, 0.5, 1.0]).astype(params.surface_size.dtype)
-    return Posed(origin + matvec(R, params.surface_at - com), turned, halves, _meshes(system, r.dtype))
-
-
-def _meshes(system: System, dtype: Any) -> Mesh | None:
-    """The meshes of all surfaces, where there are some; of the others a single point."""
-    hulls = [surface.hull for surface in system.contacts.surfaces]
-    if not any(hulls):
-        return None
-    vertices = np.zeros((len(hulls), MOST_VERTICES, 3))
-    corners = np.zeros((len(hulls), MOST_TRIANGLES, 3, 3))
-    count = np.array([len(hull.vertices) if hull else 0 for hull in hulls])
-    for i, hull in enumerate(hulls):
-        if hull:
-            own = np.array(hull.vertices)
-            vertices[i] = own[[*range(len(own)), *[0] * (MOST_VERTICES - len(own))]]
-            sides = [*hull.triangles, *[hull.triangles[0]] * (MOST_TRIANGLES - len(hull.triangles))]
-            corners[i] = own[np.array(sides)]
-    exists = np.arange(MOST_VERTICES) < count[:, None]
-    return Mesh(jnp.asarray(vertices, dtype), jnp.asarray(exists), jnp.asarray(corners, dtype))
-
-
-def places(system: System, posed: Posed) -> Touch:
-    """All places where surfaces may touch."""
-    parts = []
-    for kind in system.contacts.kinds:
-        pairs = [pair for pair in system.contacts.pairs if pair.kind == kind]
-        parts.append(touches(kind, posed, [pair.first for pair in pairs], [pair.second for pair in pairs]))
-    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *a: jnp.concatenate(a), *parts)
-
-
 def gaps(
     system: System, params: Params, r: Float[Array, "bodies 3"], e: Float[Array, "bodies 4"]
 ) -> Float[Array, " points"]:
     """Gaps of all places, infinite where surfaces cannot touch in this pose. [m]"""
     if not system.contacts.pairs:
         return jnp.zeros(0, dtype=r.dtype)
-    found = places(system, surfaces(system, params, r, e))
+    found = places(system, surfaces(system, params, r, e), contact_slots.every(system))
     return jnp.where(found.live, found.gap, jnp.inf)
 
 
@@ -108,24 +67,17 @@ def rows(
 ) -> Contacts:
     """The contacts at a pose; `v`: the velocity from which the shift of the normal rows is taken."""
     of, posed = system.contacts, surfaces(system, params, r, e)
+    chosen = contact_slots.choose(system, params, posed, r, v) if of.slots else contact_slots.every(system)
+    found = places(system, posed, chosen)
+    frame = jax.vmap(_frame)(found.normal)
+    way = contact_slots.jacobian if of.slots else _sides
+    J = way(system, chosen, found.point, frame, r, e)
     inverse_mass = jnp.append(1 / params.mass, jnp.zeros((), params.mass.dtype))
+    mobility = sum(at(inverse_mass, of_one) for of_one in contact_slots.bodies_of(system, chosen))
+    materials = contact_slots.of_surfaces([surface.material for surface in of.surfaces], chosen)
     numbers = params.material_friction, params.material_restitution
-    if of.slots:
-        chosen = contact_slots.choose(system, params, posed, r, v)
-        found = contact_slots.touch(system, posed, chosen)
-        frame = jax.vmap(_frame)(found.normal)
-        J = contact_slots.jacobian(system, chosen, found.point, frame, r, e)
-        mobility = gathered(inverse_mass, J.first) + gathered(inverse_mass, J.second)
-        materials = gathered(jnp.asarray([surface.material for surface in of.surfaces]), chosen.surfaces).T
-        of_slots = [mobility, *(_combined(of.combine, *(gathered(a, m) for m in materials)) for a in numbers)]
-        mobility, mu, bounce = (to_points(system, a) for a in of_slots)
-    else:
-        found = places(system, posed)
-        frame = jax.vmap(_frame)(found.normal)
-        J = _sides(system, found.point, frame, r, e)
-        A, B = (np.array([ends[side] for ends in of.bodies_of_points]) for side in (0, 1))
-        mobility = inverse_mass[A] + inverse_mass[B]
-        mu, bounce = (_of_pairs(system, a) for a in numbers)
+    of_pairs = [mobility, *(_combined(of.combine, *(at(a, m) for m in materials)) for a in numbers)]
+    mobility, mu, bounce = (to_points(system, a) for a in of_pairs)
     gamma = 1 / (1 + 4 * params.contact_relaxation)
     c = jnp.maximum(jnp.where(found.gap <= 0, 4 * gamma, 1.0) / params.step * found.gap, -params.recovery)
     sigma = params.contact_compliance * mobility
@@ -135,6 +87,7 @@ def rows(
 
 def _sides(
     system: System,
+    _: contact_slots.Chosen,
     point: Float[Array, "points 3"],
     frame: Float[Array, "points 3 3"],
     r: Float[Array, "bodies 3"],
@@ -146,15 +99,6 @@ def _sides(
     arm = take(point, points) - take(r, bodies)
     turn = matmul(rotation.cross(arm[:, None, :], axes), take(rotation.matrix(e), bodies))
     return Sides(jnp.concatenate([axes, turn], axis=-1))
-
-
-def _of_pairs(system: System, numbers: Float[Array, " materials"]) -> Float[Array, " points"]:
-    """A number of the materials of both sides, combined, at every place."""
-    of = system.contacts
-    a, b = (
-        take(numbers, [of.surfaces[getattr(pair, side)].material for pair in of.pairs]) for side in ("first", "second")
-    )
-    return take(_combined(of.combine, a, b), of.pair_of_point)
 
 
 def _combined(how: str, a: Array, b: Array) -> Array:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import Array, Float, Int
+from .._typing import AnyArray, Array, Float, Int
 from . import rotation
 from .product import matmul
 
@@ -63,6 +63,11 @@ def gathered(values: Float[Array, "k ..."], places: Int[Array | np.ndarray, "...
     lead = places.ndim - 1
     blocks = jax.lax.GatherDimensionNumbers(tuple(range(lead, lead + values.ndim - 1)), (0,), (0,))
     return jax.lax.gather(values, places, blocks, (1, *values.shape[1:]), mode="promise_in_bounds")
+
+
+def chosen(values: Float[Array, "k ..."], which: Sequence[int] | AnyArray) -> Float[Array, "m ..."]:
+    """Some entries of an array, by indices (m,) that are known when the program is built, or that it finds."""
+    return gathered(values, which) if isinstance(which, jax.Array) else take(values, list(which))
 
 
 def sums(
