@@ -151,8 +151,12 @@ def test_a_capsule_lies_across_what_is_narrower(shape):
     kind, turn = ("capsule", shape), jnp.array([[0.0, np.pi / 2, 0.0], [0.0, 0.0, 0.0]])
     r = jnp.array([[0.02, 0.0, 0.195], [0.0, 0.0, 0.0]])
     sizes = jnp.array([[0.1, 0.5, 0.0], SIZE[shape]])
-    R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
-    touch = touches(kind, Posed(r, R, sizes, meshes([brick()] * 2, float)), [0], [1])
+
+    def both(r, turn):
+        R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
+        return touches(kind, Posed(r, R, sizes, meshes([brick()] * 2, float)), [0], [1])
+
+    touch = jax.tree.map(np.asarray, compiled(both)(r, turn))
     presses = np.asarray(touch.live & (touch.gap < 0))
     np.testing.assert_allclose(np.unique(np.round(touch.point[presses, 0], 6)), [-0.3, 0.3])
     np.testing.assert_allclose(touch.gap[presses], -0.005, atol=1e-6)

@@ -18,7 +18,7 @@ from ..collision import KINDS, Posed, broad
 from ..math import dense, rotation
 from ..math.blocks import gathered, joined, take
 from ..system import Params, System
-from .contact_jacobian import Order, Slots, to_points, twists
+from .contact_jacobian import Order, Slots, about, to_points, twists
 
 _PART = 0.05  # of the least half length or radius of both surfaces, by which they may be apart
 
@@ -99,11 +99,17 @@ def bodies_of(system: System, chosen: Chosen) -> tuple[AnyArray, AnyArray]:
     return of_surfaces([surface.body % (system.num_bodies + 1) for surface in system.contacts.surfaces], chosen)
 
 
+def one_of(system: System, first: AnyArray, second: AnyArray) -> AnyArray:
+    """The first body of every pair, or the second where the first is the world."""
+    either = np.where if isinstance(first, np.ndarray) else jnp.where
+    return either(first < system.num_bodies, first, second)
+
+
 def jacobian(
     system: System,
     chosen: Chosen,
     point: Float[Array, "points 3"],
-    frame: Float[Array, "points 3 3"],
+    axes: Float[Array, "points rows axes"],
     r: Float[Array, "bodies 3"],
     e: Float[Array, "bodies 4"],
 ) -> Slots:
@@ -114,10 +120,9 @@ def jacobian(
     r = jnp.concatenate([r, jnp.zeros_like(r[:1])])
     R = jnp.concatenate([rotation.matrix(e), jnp.eye(3, dtype=r.dtype)[None]])
     r_A, r_B = gathered(r, A), gathered(r, B)
-    about = jnp.where((system.num_bodies > A)[:, None], r_A, r_B)
-    arm = point - to_points(system, about)
-    X = jnp.concatenate([frame, rotation.cross(arm[:, None, :], frame)], axis=-1)
-    to_first, to_second = twists(about, r_A, gathered(R, A)), -twists(about, r_B, gathered(R, B))
+    centre = gathered(r, one_of(system, A, B))
+    X = jnp.concatenate(about(axes, point - to_points(system, centre)), axis=-1)
+    to_first, to_second = twists(centre, r_A, gathered(R, A)), -twists(centre, r_B, gathered(R, B))
     pair = jnp.where(chosen.filled, chosen.pair, -1)
     ordered = not system.node_rows and bool(dense.windows(6 * system.num_bodies))
     order = _order(jax.lax.stop_gradient(r[:-1]), chosen.filled, A, B) if ordered else None

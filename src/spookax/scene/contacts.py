@@ -44,6 +44,12 @@ class Material(Strict):
     restitution: NonNegative = Field(
         default=0.0, le=1.0, description="Speed after an impact relative to that before (no unit)"
     )
+    spinning_friction: NonNegative = Field(
+        default=0.0, description="Largest torque against spinning on the spot, per normal force [m]"
+    )
+    rolling_friction: NonNegative = Field(
+        default=0.0, description="Largest torque against rolling, per normal force [m]"
+    )
 
 
 class _Touches(Strict):

@@ -58,8 +58,8 @@ class Contacts:
     """Surfaces and pairs; pairs of one kind follow each other, and so do the places of a pair.
 
     `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed;
-    `bounces`: impacts are elastic in part. `slots`: how many pairs of every kind are looked at in a step; none where
-    all are.
+    `bounces`: impacts are elastic in part; `turns`: spinning or rolling is resisted. `slots`: how many pairs of every
+    kind are looked at in a step; none where all are.
     """
 
     surfaces: tuple[Surface, ...] = ()
@@ -68,6 +68,7 @@ class Contacts:
     combine: str = "mean"
     passes: int = 1
     bounces: bool = False
+    turns: bool = False
     slots: tuple[int, ...] = ()
 
     @functools.cached_property
@@ -181,12 +182,17 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
         a, b = (index[name] for name in (reversed(names) if swapped else names))
         pairs.append(Pair(a, b, kind))
     pairs.sort(key=lambda pair: list(KINDS).index(pair.kind))
-    bounces = bool(pairs) and any(
-        material.restitution > 0 or f"contacts.materials.{name}.restitution" in unknown
-        for name, material in found.materials.items()
-    )
+
+    def some(*keys: str) -> bool:
+        """Whether a number of a material is positive or unknown."""
+        each = [(name, material, key) for name, material in found.materials.items() for key in keys]
+        return any(getattr(m, key) > 0 or f"contacts.materials.{name}.{key}" in unknown for name, m, key in each)
+
+    bounces, turns = some("restitution"), some("spinning_friction", "rolling_friction")
     slots = _slots(surfaces, pairs, found.slots)
-    return Contacts(surfaces, tuple(pairs), materials, found.combine, found.passes, bounces, slots)
+    return Contacts(
+        surfaces, tuple(pairs), materials, found.combine, found.passes, bounces and bool(pairs), turns, slots
+    )
 
 
 def _slots(surfaces: tuple[Surface, ...], pairs: list[Pair], given: int | None) -> tuple[int, ...]:
