@@ -25,7 +25,7 @@ class Touching(NamedTuple):
     """Contacts in the matrix: their Jacobian, and how fast their impulses fall with their rates [kg]."""
 
     J: Sides | Slots
-    slope: Float[Array, "points 3 3"]
+    slope: Float[Array, "points rows rows"]
 
 
 class Dense(NamedTuple):
@@ -62,7 +62,9 @@ def blocks(system: System, rows: Rows, slope: Array | None = None, touch: Touchi
     return out
 
 
-def _touch(system: System, J: Float[Array, "sides 3 6"], slope: Float[Array, "points 3 3"], out: Store) -> None:
+def _touch(
+    system: System, J: Float[Array, "sides rows 6"], slope: Float[Array, "points rows rows"], out: Store
+) -> None:
     """Add J^T slope J: what acts on a body alone, and between two bodies."""
     sides = system.contacts.sides
     pulled = matmul(take(slope, [point for point, _ in sides]), J)

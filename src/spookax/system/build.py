@@ -207,6 +207,8 @@ def build(
         surface_size=array([_size(s) for s in surfaces], 3),
         material_friction=array([m.friction for m in materials]),
         material_restitution=array([m.restitution for m in materials]),
+        material_spinning=array([m.spinning_friction for m in materials]),
+        material_rolling=array([m.rolling_friction for m in materials]),
         contact_compliance=on_device(touch.relative_compliance if touch else 1.0),
         contact_relaxation=on_device(touch.relaxation_steps if touch else 0.0),
         recovery=on_device(touch.recovery_speed if touch else 1.0),
