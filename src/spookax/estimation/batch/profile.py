@@ -33,7 +33,7 @@ _RIGHT = 0.2  # relative error of a distance that the linearisation has right
 _SAME = 0.05  # relative error of an end
 _STRIDE = 1.0  # longest way at once, in z
 _FITS, _ROUNDS = 6, 6  # of the search for an end; of a fit beside a held parameter
-_SETTLED = 0.05  # gain of a fit that is none, of the rise that is looked for
+_SETTLED = 0.3  # gain that one more step promises, of the rise that is looked for, which counts as had
 _SMOOTH = 0.25  # gain, of that rise, that may be left at the estimate itself
 _SHARE = 2.0  # of what is left for each end that is still to be found
 _HALVINGS = 3  # of a step that was refused
@@ -148,7 +148,7 @@ class Profiles:
         self.begin = Held(0.0, 0.0, fit.iterate, cost, here)
         # what kinks of the cost hide from the iteration, here as elsewhere
         self._floor = max(cost - here.q, 0.0)
-        self._settled_at = self._floor
+        self._target = 0.0  # rise that is looked for at present
 
     def ends(self, i: int, others: int) -> Ends:
         """Of the interval of shared parameter i that it leaves with 5 % on either side; `others`: parameters that come
@@ -156,7 +156,7 @@ class Profiles:
         """
         sd, widened = np.sqrt(self.fit.covariance[i, i]), self.fit.covariance[i, i] / self.variance[i]
         target = TAIL**2 / 2 * widened
-        self._settled_at = max(_SETTLED * target, self._floor)
+        self._target = target
         found = [
             self._end(i, side * TAIL * float(sd), target, 2 * (1 + others) - told)
             for told, side in enumerate((-1.0, 1.0))
@@ -198,13 +198,17 @@ class Profiles:
         return here
 
     def _settled(self, here: Held, i: int) -> Held | None:
-        """The best fit with parameter i where it is; None if it is not found."""
+        """The best fit with parameter i where it is, less what is left to be gained by little; None if it is not found.
+
+        The last steps of a fit cost as much as the first ones and gain what they promise, nearly: they are not taken.
+        """
         for _ in range(_ROUNDS):
             d = self._step(here, i, 0.0)
             if not (np.isfinite(here.rise) and np.isfinite(d).all()):
                 return None
-            if promised(here.cost, here.linear, here.linear.g + self.fit.slope, d) < self._settled_at:
-                return here
+            left = promised(here.cost, here.linear, here.linear.g + self.fit.slope, d) - self._floor
+            if left < _SETTLED * self._target:
+                return here._replace(rise=here.rise - max(left, 0.0))
             for halving in range(_HALVINGS):
                 tried = self._tried(here, d, 0.5**halving)
                 if tried.rise < here.rise:
