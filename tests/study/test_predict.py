@@ -171,8 +171,8 @@ def test_recordings_are_predicted_and_estimates_compared(folder: Path):
 
 
 @pytest.mark.parametrize("factor", [1e-4, 1e3])
-def test_the_first_state_is_found_with_the_usual_process_noise_at_first(factor, folder: Path, monkeypatch):
-    """With less, trajectories do not follow the readings; what counts in the end is the estimate's."""
+def test_the_first_state_is_found_with_process_noise_at_first(factor, folder: Path, monkeypatch):
+    """With less than is usual trajectories do not follow the readings; in the end it is the estimate's."""
     levels, fit = [], predict.fit
 
     def watched(problem: Any, stages: Any, *rest: Any) -> Any:
