@@ -131,3 +131,19 @@ def test_of_a_valley_that_bends_the_profile_is_found(bend, monkeypatch):
             assert np.sqrt(rise(end) / TARGET) == pytest.approx(1.0, abs=0.2)
     assert about.used <= 12
     assert valley.profiles(monkeypatch, most=1).ends(1, 0).kind == "unchecked"
+
+
+def test_nothing_is_spent_on_what_is_not_determined(monkeypatch):
+    about = Valley(0.0, a=2.0).profiles(monkeypatch)
+    assert about.ends(0, 0).kind == "unchecked"
+    assert about.used == 0
+    about.problem.lower[0] = -1.0  # a bound within reach is an end
+    ends = about.ends(0, 0)
+    assert (ends.below, ends.kind) == (-1.0, "profile")
+
+
+def test_what_widens_an_interval_beside_the_cost_calls_for_no_profile():
+    problem: Any = SimpleNamespace(lower=np.full(3, -np.inf), upper=np.array([np.inf, np.inf, 0.3]))
+    it = Iterate(np.zeros(3), (), ())
+    fit: Any = SimpleNamespace(iterate=it, reach=np.zeros(3), covariance=np.diag([0.3, 0.5, 0.2]) ** 2)
+    assert profile.weak(problem, fit, np.array([0.2, 0.05, 0.05]) ** 2) == [0, 2]  # the last has a bound within reach

@@ -5,7 +5,8 @@ whether it does; where it does not, the end of an interval is where it has risen
 every coordinate that the parameter may be given, and knows of bounds, of valleys that bend and of flat ones.
 
 All of them together take a given number of linearisations, the worst known parameters first. Where that does not
-suffice, or the cost has so many kinks that it cannot be compared that finely, the linearisation stands unchecked.
+suffice, or the cost has so many kinks that it cannot be compared that finely, the linearisation stands unchecked; and
+where a parameter is not determined at all.
 
 **Source:** Venzon and Moolgavkar (1988), profile-likelihood confidence intervals; Bates and Watts (1988) for the check.
 """
@@ -26,6 +27,7 @@ TAIL = 1.6448536269514722
 """Standard deviations beyond which a normal distribution has 5 % on one side."""
 
 WEAK = 0.1  # standard deviation in z, a tenth of the parameter: below it no curvature is felt
+_UNKNOWN = 1.0  # standard deviation, a factor of e: the parameter is not determined, which is said of it anyway
 FAR = 7.0
 """Distance in z, a factor of a thousand, beyond which nothing is known."""
 
@@ -70,14 +72,17 @@ class Held(NamedTuple):
         return float(np.sqrt(max(self.rise, 0.0) / target))
 
 
-def weak(problem: Problem, fit: Fit) -> list[int]:
+def weak(problem: Problem, fit: Fit, variance: Float[np.ndarray, " p"]) -> list[int]:
     """Shared parameters whose intervals may not be those of the linearisation, the weakest first: known badly, or with
     a bound within reach.
+
+    `variance`: of the linearisation alone. What else widens the interval (the time step, a fault) is no matter of how
+    the cost bends.
     """
     z, sd = np.asarray(fit.iterate.z), np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
     inside = (fit.reach == 0) & np.isfinite(sd)
     near = (z - TAIL * sd < problem.lower) | (z + TAIL * sd > problem.upper)
-    doubtful = np.flatnonzero(inside & ((sd > WEAK) | near))
+    doubtful = np.flatnonzero(inside & ((np.sqrt(np.maximum(variance, 0.0)) > WEAK) | near))
     return sorted(doubtful.tolist(), key=lambda i: -sd[i])
 
 
@@ -154,20 +159,20 @@ class Profiles:
         """Of the interval of shared parameter i that it leaves with 5 % on either side; `others`: parameters that come
         later, for which something has to be left.
         """
-        sd, widened = np.sqrt(self.fit.covariance[i, i]), self.fit.covariance[i, i] / self.variance[i]
+        sd, widened = float(np.sqrt(self.fit.covariance[i, i])), self.fit.covariance[i, i] / self.variance[i]
         target = TAIL**2 / 2 * widened
+        if sd > _UNKNOWN and min(self._room(i, -1.0), self._room(i, 1.0)) >= min(TAIL * sd, FAR):
+            return Ends(-TAIL * sd, TAIL * sd, "unchecked")
         self._target = target
         found = [
-            self._end(i, side * TAIL * float(sd), target, 2 * (1 + others) - told)
-            for told, side in enumerate((-1.0, 1.0))
+            self._end(i, side * TAIL * sd, target, 2 * (1 + others) - told) for told, side in enumerate((-1.0, 1.0))
         ]
         (below, kind_below), (above, kind_above) = found
         kinds: set[Kind] = {kind_below, kind_above}
         return Ends(below, above, next(kind for kind in ("profile", "unchecked", "linear") if kind in kinds))
 
     def _end(self, i: int, expected: float, target: float, due: int) -> tuple[float, Kind]:
-        side, z = np.sign(expected), float(np.asarray(self.fit.iterate.z)[i])
-        room = min(FAR, (self.problem.upper[i] - z) if side > 0 else (z - self.problem.lower[i]))
+        room = self._room(i, expected)
         self._until = self.used + min(self.left, int(np.ceil(_SHARE * self.left / due)))
         if self._floor > _SMOOTH * target:
             self._until = self.used
@@ -179,6 +184,11 @@ class Profiles:
                 return None
 
         return find_end(self.begin, held_at, expected, target, room)
+
+    def _room(self, i: int, side: float) -> float:
+        """To the bound of a parameter on one side, or `FAR`."""
+        z = float(np.asarray(self.fit.iterate.z)[i])
+        return min(FAR, float(self.problem.upper[i] - z if side > 0 else z - self.problem.lower[i]))
 
     def _held_at(self, start: Held, i: int, offset: float) -> Held | None:
         """The best fit with parameter i held so far off, from that at another place, in strides; None where the way
