@@ -140,10 +140,3 @@ def test_nothing_is_spent_on_what_is_not_determined(monkeypatch):
     about.problem.lower[0] = -1.0  # a bound within reach is an end
     ends = about.ends(0, 0)
     assert (ends.below, ends.kind) == (-1.0, "profile")
-
-
-def test_what_widens_an_interval_beside_the_cost_calls_for_no_profile():
-    problem: Any = SimpleNamespace(lower=np.full(3, -np.inf), upper=np.array([np.inf, np.inf, 0.3]))
-    it = Iterate(np.zeros(3), (), ())
-    fit: Any = SimpleNamespace(iterate=it, reach=np.zeros(3), covariance=np.diag([0.3, 0.5, 0.2]) ** 2)
-    assert profile.weak(problem, fit, np.array([0.2, 0.05, 0.05]) ** 2) == [0, 2]  # the last has a bound within reach

@@ -72,17 +72,14 @@ class Held(NamedTuple):
         return float(np.sqrt(max(self.rise, 0.0) / target))
 
 
-def weak(problem: Problem, fit: Fit, variance: Float[np.ndarray, " p"]) -> list[int]:
+def weak(problem: Problem, fit: Fit) -> list[int]:
     """Shared parameters whose intervals may not be those of the linearisation, the weakest first: known badly, or with
     a bound within reach.
-
-    `variance`: of the linearisation alone. What else widens the interval (the time step, a fault) is no matter of how
-    the cost bends.
     """
     z, sd = np.asarray(fit.iterate.z), np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
     inside = (fit.reach == 0) & np.isfinite(sd)
     near = (z - TAIL * sd < problem.lower) | (z + TAIL * sd > problem.upper)
-    doubtful = np.flatnonzero(inside & ((np.sqrt(np.maximum(variance, 0.0)) > WEAK) | near))
+    doubtful = np.flatnonzero(inside & ((sd > WEAK) | near))
     return sorted(doubtful.tolist(), key=lambda i: -sd[i])
 
 

@@ -77,9 +77,9 @@ class ErrorBars:
         `settings`: those that the fit ended with; `most`, `report`: see `Profiles`. **Raises:** `KeyboardInterrupt`;
         what was found by then stays.
         """
-        stage, variance = self.setup.stages[-1], self._variance
-        if not (doubtful := weak(self.setup.problem, self.fit, variance)):
+        if not (doubtful := weak(self.setup.problem, self.fit)):
             return
+        stage, variance = self.setup.stages[-1], self._variance
         about = Profiles(self.setup.problem, stage, self.fit, settings, variance, most, report)
         for done, i in enumerate(doubtful, 1):
             stop.check()
