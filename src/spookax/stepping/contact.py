@@ -102,7 +102,7 @@ def _without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
 
 
 def newton(system: System, rows: Rows) -> Found:
-    """The step from `rows.contacts.start`. Bearings push as `Box.force` says."""
+    """The step from `rows.contacts.start`. Levels are those of `Box.force`, none follows."""
     touch, box = rows.contacts, rows.box
     assert touch is not None
     bare = _without(rows, jnp.zeros_like(rows.p))
