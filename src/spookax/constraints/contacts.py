@@ -217,7 +217,7 @@ def answer(
     # of the sliding law: along its direction, and the turning of that direction
     along = direction[:, :, None] * direction[:, None, :] / (1 + mu * mu)[:, None, None]
     turning = mu * normal / jnp.where(size > 0, size, 1.0)
-    across = jnp.eye(2, dtype=y.dtype) - u[:, :, None] * u[:, None, :]
+    across = np.eye(2, dtype=y.dtype)[None] - u[:, :, None] * u[:, None, :]
     slope = along + jnp.pad(turning[:, None, None] * across, ((0, 0), (1, 0), (1, 0)))
     slope = jnp.where(sticks[:, None, None], jnp.eye(3, dtype=y.dtype), jnp.where(slides[:, None, None], slope, 0.0))
     slope = slope / contacts.sigma[:, None, None]

@@ -61,7 +61,7 @@ def after(x: Any) -> Any:
 def whitened(model: AbstractModel, noise: Noise, predicted: Array, y: Array, seen: Array) -> Float[Array, " c"]:
     """Whitened residuals of the slots of one step, flattened; zero where nothing was seen."""
     e = jax.vmap(model.difference)(jnp.where(seen > 0, y, 0.0), jnp.where(seen > 0, predicted, 0.0))
-    return (seen * e / noise.sensor).reshape(-1)
+    return (seen * e / noise.sensor[None]).reshape(-1)
 
 
 def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Float[Array, "steps c"]:

@@ -54,7 +54,7 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touc
         upper = -jnp.swapaxes(rows.G + of_lines, 1, 2)
         if pressed is not None:
             upper = upper - _pressed_blocks(system, rows, pressed)
-        diagonal = rows.sigma[:, :, None] * jnp.eye(system.width, dtype=rows.D.dtype)
+        diagonal = rows.sigma[:, :, None] * np.eye(system.width, dtype=rows.D.dtype)[None]
         out.put([(nb + node, nb + node) for node in range(len(system.node_rows))], diagonal)
         out.put([(nb + node, body) for node, body in system.edges], rows.G_ahead + scaled)
         out.put([(body, nb + node) for node, body in system.edges], upper)

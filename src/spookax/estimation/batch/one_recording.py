@@ -38,7 +38,7 @@ def first_state(model: AbstractModel, z: Array, x0: Any, sd: Array) -> tuple[Any
 
     jac, x = jax.jacfwd(placed, has_aux=True)(jnp.zeros(n + z.shape[0], dtype=z.dtype))
     T, Y0 = jac[:, :n], jac[:, n:]
-    root = T * first_sd(model, x, model.prepare(z), sd)
+    root = T * first_sd(model, x, model.prepare(z), sd)[None]
     return x, root @ root.T, Y0
 
 

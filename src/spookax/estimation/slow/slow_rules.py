@@ -114,7 +114,7 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
         raise ValueError(f"sigma points: {k} directions need a spread of at least {k**0.5:.4g}, got {spread:g}")
     x1, hint = at.moved(belief.x, belief.mean, belief.hint)
     S = small.cholesky(belief.P_aa)
-    points = jnp.concatenate([belief.mean[None], belief.mean + spread * S.T, belief.mean - spread * S.T])
+    points = belief.mean[None] + jnp.concatenate([jnp.zeros_like(S[:1]), spread * S.T, -spread * S.T])
 
     def stepped(a: Array, w: Array, p: Any) -> Array:
         x = model.retract(belief.x, at.split(a)[0])
@@ -129,7 +129,7 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
     (C,) = jax.vmap(back)(jnp.eye(shift.shape[0], dtype=shift.dtype))
     middle, plus, minus = values[0], values[1 : k + 1], values[k + 1 :]
     M = small.solve_upper(S.T, (plus - minus) / (2.0 * spread)).T
-    bend = ((plus + minus) / 2.0 - shift).T / spread
+    bend = ((plus + minus) / 2.0 - shift[None]).T / spread
     E = jnp.concatenate([bend, max(centre, 0.0) ** 0.5 * (middle - shift)[:, None]], axis=1)
     if not model.reads_pair:
         _, (by_w,) = backwards(lambda w: stepped(belief.mean, w, at.p), at.split(belief.mean)[1])
