@@ -168,7 +168,7 @@ def test_a_bad_guess_does_no_harm(rng):
     arrays = (p_matrices(rng, 1, 6), 2 * rng.normal(size=(1, 6)), -np.ones((1, 6)), np.ones((1, 6)))
     expected, _ = solve(arrays)
     problem = lane(as_problem(*arrays), 0)
-    guesses = jnp.asarray([np.nan, np.inf, -1e30, 0.0, 1.0])[:, None] * jnp.ones(6)
+    guesses = jnp.asarray([np.nan, np.inf, -1e30, 0.0, 1.0])[:, None] * jnp.ones((1, 6))
     solution = jax.jit(jax.vmap(lambda guess: solve_mlcp(problem, guess=guess)))(guesses)
     assert jnp.all(solution.result == MLCP_RESULTS.successful)
     np.testing.assert_allclose(solution.x, np.tile(expected.x, (5, 1)), rtol=1e-12, atol=1e-14)
