@@ -34,7 +34,7 @@ SYNCED := .venv/.synced
 RUN := $(UV) run --frozen --no-sync
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow shapes coverage lint format types layers docs benchmarks check clean
+.PHONY: help setup demo test test-slow shapes coverage lint format types layers docs gate benchmarks check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -78,6 +78,9 @@ docs: $(SYNCED) ## the documentation, into site/
 
 benchmarks: $(SYNCED) ## times and memory of the engine and of the identification
 	$(RUN) python -m benchmarks
+
+gate: $(SYNCED) ## whether a step has become much slower beside MuJoCo's
+	$(RUN) python -m benchmarks gate
 
 check: ## all of the above that can pass or fail: what CI runs
 	.ci/run

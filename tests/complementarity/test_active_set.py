@@ -9,8 +9,6 @@ from jax.test_util import check_grads
 
 from spookax.complementarity import active_set, active_set_solve, free_rows
 
-pytestmark = pytest.mark.usefixtures("strict_jax")
-
 
 def test_free_means_that_y_lies_between_the_bounds_and_ties_count():
     #                 inside  lower  upper  tie    tie   equal bounds, with w = 0 and not

@@ -12,7 +12,6 @@ from complementarity.problems import EXACT, FILE, SOLVERS, as_problem, lcp, p_ma
 from spookax._results import MLCP_RESULTS
 from spookax.complementarity import MLCP, ProjectedGaussSeidel, solve_mlcp
 
-pytestmark = pytest.mark.usefixtures("strict_jax")
 BATCH, N_ROWS = 300, 5
 
 

@@ -14,8 +14,6 @@ INF = np.inf
 BOX = as_problem(2 * np.eye(4), [-1.0, 3.0, -6.0, 4.0], [-1.0, -1.0, -1.0, -INF], [1.0, 1.0, 1.0, INF])
 SOLUTION = jnp.asarray([0.5, -1.0, 1.0, -2.0])
 
-pytestmark = pytest.mark.usefixtures("strict_jax")
-
 
 def test_a_solution_has_no_residual():
     np.testing.assert_allclose(BOX.slack(SOLUTION), [0.0, 1.0, -4.0, 0.0])

@@ -21,7 +21,6 @@ from complementarity.problems import (
 from spookax._results import MLCP_RESULTS
 from spookax.complementarity import BlockPivoting, ProjectedGaussSeidel, solve_mlcp
 
-pytestmark = pytest.mark.usefixtures("strict_jax")
 ALL = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
 
 

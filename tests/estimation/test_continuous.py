@@ -127,7 +127,7 @@ def test_the_quadrature_is_exact_to_the_third_degree(rng):
     points, weight = quadrature(jnp.asarray(m), jnp.asarray(U))
     P = U.T @ U
     np.testing.assert_allclose(weight * jnp.sum(points, axis=0), m, rtol=1e-12)
-    np.testing.assert_allclose(weight * (points - m).T @ (points - m), P, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(weight * (points - m[None]).T @ (points - m[None]), P, rtol=1e-12, atol=1e-12)
     third = m[0] ** 2 * m[1] + m[1] * P[0, 0] + 2 * m[0] * P[0, 1]  # E[x0^2 x1]
     np.testing.assert_allclose(weight * jnp.sum(points[:, 0] ** 2 * points[:, 1]), third, rtol=1e-10)
 

@@ -11,19 +11,25 @@ from spookax._results import ESTIMATE_RESULTS, MLCP_RESULTS, STEP_RESULTS
 from spookax.estimation import Problem, Settings, Stage, fit
 from spookax.estimation.batch.problem import Iterate
 from spookax.estimation.batch.reach import Reach
+from spookax.estimation.levenberg_marquardt import Ending
 from spookax.estimation.linearise import Path, all_successful
 from spookax.protocol import AbstractModel, Noise, Samples, SearchedStep
 
 LONG = 10.0  # of a step, in standard deviations
 
 
-@pytest.mark.parametrize(("rough", "asked"), [(False, [False, False, False, True]), (True, [False, True, False])])
-def test_a_step_is_cut_before_another_model_is_asked(rough, asked):
-    reach = Reach(1e-4, 1, rough=rough)
-    assert [reach.refuse(LONG) for _ in asked] == asked
-    assert reach.width == 1
+def refused(reach: Reach) -> int:
+    """The model that is asked after a step was not taken."""
+    reach.refuse(LONG)
+    return reach.width
+
+
+@pytest.mark.parametrize(("begin", "asked"), [(Reach.to_the_end, [0, 0, 0, 1]), (Reach.roughly, [0, 1, 1])])
+def test_a_step_is_cut_before_another_model_is_asked(begin, asked):
+    reach = begin(1)
+    assert [refused(reach) for _ in asked] == asked
     assert reach.alpha == 0.25
-    assert not reach.ended
+    assert reach.ending is None
 
 
 def test_a_step_grows_when_it_kept_its_promise():
@@ -49,23 +55,28 @@ def test_steps_are_not_taken_and_refused_in_turn():
 
 def test_without_another_model_it_is_stuck_and_with_one_at_a_corner():
     alone, wider = Reach(1e-4, 0), Reach(1e-4, 1)
-    while not alone.ended:
+    while alone.ending is None:
         alone.refuse(LONG)
-    assert alone.stuck
-    while not wider.ended:
+    assert alone.ending is Ending.stuck
+    while wider.ending is None:
         wider.refuse(LONG)
     assert wider.width == 1
-    assert not wider.stuck
+    assert wider.ending is Ending.corner
     assert 0.1 / LONG / 4 <= wider.alpha <= 0.1 / LONG  # short of a tenth of a standard deviation
 
 
 def test_the_own_model_has_the_last_word():
     reach = Reach(1e-4, 1, width=1)
-    assert reach.narrow()
+    assert reach.goes_on(Ending.settled)
     assert (reach.width, reach.alpha) == (0, 1.0)
-    while not reach.ended:
-        assert not reach.refuse(LONG)
-    assert not reach.narrow()
+    while reach.ending is None:
+        assert refused(reach) == 0
+    assert not reach.goes_on(reach.ending)
+
+
+def test_a_rough_phase_ends_with_any_model_and_none_goes_on_without_iterations():
+    assert not Reach.roughly(1, width=1).goes_on(Ending.settled)
+    assert not Reach(1e-4, 1, width=1).goes_on(Ending.limit)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from estimation.linear_model import NOISE, SENSOR_SD, H, LinearModel, Masses, recording
 
+from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import (
     AugmentedState,
     Drift,
@@ -266,6 +267,10 @@ def test_the_most_likely_parameters_of_a_linear_model_are_the_joint_filters(rng,
     found = most_likely(f, x0, x_sd, z0, samples, z_sd=z_sd, prior=z0, tolerance=1e-10, exact=exact)
     np.testing.assert_allclose(found.z, joint.x.z[-1], rtol=1e-6)
     np.testing.assert_allclose(found.covariance, joint.last.P_zz, rtol=1e-8)
+    assert found.result == ESTIMATE_RESULTS.successful
+    none = most_likely(f, x0, x_sd, z0, samples, z_sd=z_sd, prior=z0, iterations=0, exact=exact)
+    assert none.result == ESTIMATE_RESULTS.iteration_limit
+    np.testing.assert_array_equal(none.z, z0)
     plain = Filter(model, found.z, NOISE)
     log_likelihood = plain.run(plain.init(x0, x_sd), samples).log_likelihood
     np.testing.assert_allclose(found.cost, np.sum(((found.z - z0) / z_sd) ** 2) / 2 - log_likelihood, rtol=1e-10)

@@ -64,12 +64,12 @@ def swing():
 
 @pytest.mark.slow
 def test_only_the_noises_part_is_left_out(swing):
-    """C - C_steady = d(B w)/dz, by differences of B; nothing else changes."""
+    """C - C_kept = d(B w)/dz, by differences of B; nothing else changes."""
     model, z, noise, path, samples = swing
     full = jax.jit(linearise)(model, z, noise, path, samples)
-    steady = jax.jit(linearise)(model, z, noise, path, samples, jnp.asarray(1.0))
+    kept = jax.jit(linearise)(model, z, noise, path, samples, jnp.asarray(1.0))
     for name in ("A", "B", "H", "J", "e"):
-        np.testing.assert_allclose(getattr(steady, name), getattr(full, name), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(getattr(kept, name), getattr(full, name), rtol=1e-12, atol=1e-12)
 
     def part(z: jax.Array) -> np.ndarray:
         return np.einsum("kij,kj->ki", jax.jit(linearise)(model, z, noise, path, samples).B, path.w)
@@ -79,7 +79,7 @@ def test_only_the_noises_part_is_left_out(swing):
     for i, name in enumerate(SCALING + OTHERS):
         step = jnp.zeros_like(z).at[i].set(1e-5 * abs(z[i]))
         expected = (part(z + step) - part(z - step)) / (2 * step[i])
-        left_out = np.asarray(full.C - steady.C)[:, :, i]
+        left_out = np.asarray(full.C - kept.C)[:, :, i]
         scale = np.max(np.abs(full.C[:, :, i]))
         np.testing.assert_allclose(left_out[:, angular], expected[:, angular], rtol=0, atol=1e-5 * scale)
         if name in SCALING:
@@ -92,9 +92,9 @@ def test_only_the_noises_part_is_left_out(swing):
 def test_without_noise_nothing_is_left_out(swing):
     model, z, noise, path, samples = swing
     quiet = path._replace(w=jnp.zeros_like(path.w))
-    steady = jax.jit(linearise)(model, z, noise, quiet, samples, jnp.asarray(1.0))
+    kept = jax.jit(linearise)(model, z, noise, quiet, samples, jnp.asarray(1.0))
     full = jax.jit(linearise)(model, z, noise, quiet, samples)
-    np.testing.assert_allclose(steady.C, full.C, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(kept.C, full.C, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.slow

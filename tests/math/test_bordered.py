@@ -21,7 +21,7 @@ from spookax.math.bordered import (
     sensitivity,
 )
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("strict_jax")]
+pytestmark = pytest.mark.timeout(300)
 
 
 @dataclasses.dataclass(frozen=True)

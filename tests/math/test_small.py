@@ -8,7 +8,6 @@ from jax.test_util import check_grads
 
 from spookax.math import small
 
-pytestmark = pytest.mark.usefixtures("strict_jax")
 SIZES = [1, 2, 3, 12]
 
 

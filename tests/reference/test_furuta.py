@@ -146,7 +146,7 @@ def test_halving_the_step_changes_nothing_that_matters():
     assert 1e-7 < np.abs(rough - fine).max() < 1e-5
 
 
-def test_works_under_strict_types_and_vmap(strict_jax):
+def test_a_batch_is_many_at_once():
     u = training_input()[:20]
     one = simulate(TRUTH, u, step=1e-3)[0]
     many = jax.vmap(lambda gain: simulate(TRUTH._replace(gain=gain), u, step=1e-3)[0])(jnp.full(3, 0.02))

@@ -76,7 +76,7 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
         value = _pose(params, trajectory, system.bodies[target])
         if sensor.type == "point_position":
             value = value[:, :3] + rotation.matrix(e[:, target]) @ params.point[system.sensor_index(sensor.name)]
-    return value + params.offset[system.sensor_index(sensor.name), : sensor.size]
+    return value + params.offset[None, system.sensor_index(sensor.name), : sensor.size]
 
 
 def _pose(params: Params, trajectory: Trajectory, body: str) -> Float[Array, "n 6"]:
@@ -102,7 +102,7 @@ def _earlier(trajectory: Trajectory, age: float) -> Trajectory:
         return between(a[k], a[k + 1] - a[k], a[k] - a[k - 1])
 
     turn, e = jax.vmap(jax.vmap(rotation.minus)), jnp.asarray(trajectory.e)
-    turned = jnp.asarray(between(np.zeros(3), turn(e[k + 1], e[k]), turn(e[k], e[k - 1])))
+    turned = jnp.asarray(between(np.zeros((1, 1, 3)), turn(e[k + 1], e[k]), turn(e[k], e[k - 1])))
     e = jax.vmap(jax.vmap(rotation.plus))(e[k], turned)
     parts = {name: moved(np.asarray(getattr(trajectory, name))) for name in ("r", "position", "rate")}
     return dataclasses.replace(trajectory, e=e, **parts)

@@ -172,7 +172,8 @@ def assemble(
 
     free, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, prepared.J, h)
     D = mass_matrix(params, block)
-    kick = jnp.concatenate([params.mass[:, None] * (state.v + h * prepared.gravity), matvec(block, free)], axis=-1)
+    falls = state.v + h * prepared.gravity[None]
+    kick = jnp.concatenate([params.mass[:, None] * falls, matvec(block, free)], axis=-1)
 
     kappa = prepared.kappa
     if system.axes:

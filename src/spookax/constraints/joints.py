@@ -94,7 +94,7 @@ def _l_row(f: JointFrames) -> tuple[Array, Array, Array]:
 
 def _q_rows(f: JointFrames) -> tuple[Array, Array, Array]:
     scalar, vector = f.rho[:, 0], f.rho[:, 1:]
-    eye = scalar[:, None, None] * jnp.eye(3, dtype=vector.dtype)
+    eye = scalar[:, None, None] * np.eye(3, dtype=vector.dtype)[None]
     cross = rotation.skew(vector)
     zero = jnp.zeros_like(eye)
     G_A = jnp.concatenate([zero, matmul(cross - eye, jnp.swapaxes(f.C_A, 1, 2))], axis=-1)

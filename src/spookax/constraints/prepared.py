@@ -93,7 +93,7 @@ def _mobilities(
         body = np.where(held, 0, bodies).tolist()
         cross, mass = rotation.skew(s), take(params.mass, body)
         moved = matmul(matmul(cross, take(free, body)), jnp.swapaxes(cross, -1, -2))
-        full = moved + jnp.eye(3, dtype=J.dtype) / mass[:, None, None]
+        full = moved + np.eye(3, dtype=J.dtype)[None] / mass[:, None, None]
         harmonic = 3 / jnp.trace(jax.vmap(inverse)(full), axis1=-2, axis2=-1)
         mean = 1 / mass + 2 / 9 * jnp.sum(s * s, axis=-1) * take(loose, body)
         return jnp.where(held, 0.0, jnp.minimum(mean, 3 * harmonic))
@@ -132,7 +132,7 @@ def damping(
 
 def mass_matrix(params: Params, J: Float[Array, "bodies 3 3"]) -> Float[Array, "bodies 6 6"]:
     """Mass and turning block of every body."""
-    linear = params.mass[:, None, None] * jnp.eye(3, dtype=J.dtype)
+    linear = params.mass[:, None, None] * np.eye(3, dtype=J.dtype)[None]
     zero = jnp.zeros_like(linear)
     return jnp.concatenate([jnp.concatenate([linear, zero], axis=-1), jnp.concatenate([zero, J], axis=-1)], axis=-2)
 

@@ -182,7 +182,7 @@ def _first_possible(made: Params, allowed: Bool[Array, " tries"], otherwise: Par
 def _is_possible(params: Params) -> Bool[Array, ""]:
     """Whether all masses are positive and no body's second moments are negative."""
     J = inertia_matrix(params.inertia)
-    second = jnp.trace(J, axis1=1, axis2=2)[:, None, None] / 2 * jnp.eye(3, dtype=J.dtype) - J
+    second = jnp.trace(J, axis1=1, axis2=2)[:, None, None] / 2 * np.eye(3, dtype=J.dtype)[None] - J
     least = jnp.linalg.eigvalsh(second)[:, 0]
     rounding = 100 * jnp.finfo(J.dtype).eps * jnp.trace(J, axis1=1, axis2=2)
     return jnp.all(params.mass > 0) & jnp.all(least >= -rounding)

@@ -61,7 +61,7 @@ def after(x: Any) -> Any:
 def whitened(model: AbstractModel, noise: Noise, predicted: Array, y: Array, seen: Array) -> Float[Array, " c"]:
     """Whitened residuals of the slots of one step, flattened; zero where nothing was seen."""
     e = jax.vmap(model.difference)(jnp.where(seen > 0, y, 0.0), jnp.where(seen > 0, predicted, 0.0))
-    return (seen * e / noise.sensor).reshape(-1)
+    return (seen * e / noise.sensor[None]).reshape(-1)
 
 
 def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Float[Array, "steps c"]:
@@ -111,7 +111,7 @@ def completed(
     path: Path,
     samples: Samples,
     rows: StepRows,
-    steady: Array | float = 0.0,
+    kept: Array | float = 0.0,
 ) -> Linearised:
     """The rest of `linearise`: poses and readings, by the chain rule."""
     n, half = model.tangent_size, carried(model)
@@ -134,8 +134,8 @@ def completed(
 
         if noises is not None and push is not None:  # the noise's effect stays where its impulse follows the parameters
             needed = noises.needed
-            held = jax.jacfwd(lambda z: needed(x, x1, model.prepare(z), B @ w))(z)
-            C = C + steady * push @ held
+            answer = jax.jacfwd(lambda z: needed(x, x1, model.prepare(z), B @ w))(z)
+            C = C + kept * push @ answer
         if half:
             by_pose, by_rate, by_z = backwards(pose, still, zero[half:], z)[1]
             by_begin = jnp.concatenate([by_pose, zero[half:] * by_pose[:, :1]], axis=1)
@@ -150,13 +150,14 @@ def completed(
 
 
 def linearise(
-    model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples, steady: Array | float = 0.0
+    model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples, kept: Array | float = 0.0
 ) -> Linearised:
     """Jacobians along a trajectory of the simulator.
 
-    With `steady` = 1, C leaves out how the parameters change what the noise does, (dB/dz) w (`protocol.HeldNoise`).
+    `kept`: share of the noise's effect that stays while parameters change. With 1, C leaves out how they change what
+    the noise does, (dB/dz) w; the model offers `protocol.HeldNoise`.
     """
-    return completed(model, z, noise, path, samples, step_rows(model, z, noise, path, samples), steady)
+    return completed(model, z, noise, path, samples, step_rows(model, z, noise, path, samples), kept)
 
 
 def backwards(function: Callable[..., Array], *args: Array) -> tuple[Array, tuple[Array, ...]]:

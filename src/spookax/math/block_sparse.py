@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float
 from .blocks import Key, Store, inverses, joined, take
@@ -159,7 +160,7 @@ class Begun:
             keys = [(i, j) for i, j in work if i >= first and j not in gone and sizes[j] == size]
             if keys:
                 work.put(keys, take(scale, [i - first for i, _ in keys])[:, :, None] * work.get(keys))
-        shift = diagonal[:, :, None] * jnp.eye(diagonal.shape[1], dtype=diagonal.dtype)
+        shift = diagonal[:, :, None] * np.eye(diagonal.shape[1], dtype=diagonal.dtype)[None]
         work.add([(i, i) for i in range(first, len(sizes))], shift)
 
         def factors(nodes: Sequence[int]) -> Float[Array, "k size"]:

@@ -21,6 +21,6 @@ def output(layers: Sequence[Array], inputs: Float[Array, " n"]) -> Scalar:
     """The first output."""
     y = inputs
     for i, layer in enumerate(layers):
-        y = jnp.sum(layer[:, :-1] * y, axis=1) + layer[:, -1]
+        y = jnp.sum(layer[:, :-1] * y[None], axis=1) + layer[:, -1]
         y = jnp.tanh(y) if i < len(layers) - 1 else y
     return y[0]

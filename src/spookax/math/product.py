@@ -42,7 +42,7 @@ def _multiply(a: Array, b: Array) -> Array:
         columns = jax.lax.broadcast_in_dim(b, shape, (*lead, a.ndim - 1, a.ndim))
         return jax.lax.reduce_sum(rows * columns, (a.ndim - 1,))
     if a.ndim == 2 and a.shape[1] <= _NARROW:
-        parts = (a[:, k, None] * b[k] for k in range(a.shape[1]))
+        parts = (a[:, k : k + 1] * b[k : k + 1] for k in range(a.shape[1]))
         return functools.reduce(jnp.add, parts)
     lead = tuple(range(a.ndim - 2))
     return jax.lax.dot_general(a, b, (((a.ndim - 1,), (a.ndim - 2,)), (lead, lead)))

@@ -83,7 +83,8 @@ def multiply(a: Float[Array, "... 4"], b: Float[Array, "... 4"]) -> Float[Array,
 
 def conjugate(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
     """Inverse rotation."""
-    return a * jnp.array([1.0, -1.0, -1.0, -1.0], dtype=a.dtype)
+    signs = np.array([1.0, -1.0, -1.0, -1.0], dtype=a.dtype)
+    return a * signs.reshape((1,) * (a.ndim - 1) + (4,))
 
 
 def normalise(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:

@@ -109,7 +109,7 @@ def _by_squares(*M: Float[Array, "_ n"], beside: bool = False, turned: bool = Fa
     P = sum((block.T @ block for block in M), jnp.zeros((n, n), dtype=M[0].dtype))
     if beside:  # nobody reads the last row, and its pivot would vanish where all readings agree
         last = jnp.arange(n) == n - 1
-        P = P + jnp.where(last[:, None] & last, 1.0 + P[-1, -1], 0.0)
+        P = P + jnp.where(last[:, None] & last[None], 1.0 + P[-1, -1], 0.0)
     L = jax.lax.linalg.cholesky(P, symmetrize_input=False)  # NaN where a pivot is not positive
     square, info = jnp.diagonal(P), jnp.finfo(P.dtype)
     enough = (jnp.diagonal(L) ** 2 > info.eps**0.25 * square) & (square > info.tiny / info.eps)
@@ -311,10 +311,10 @@ def spanning(M: Float[Array, "n k"], least: float) -> Float[Array, "n n"]:
 
     def one(M: Array, _: None) -> tuple[Array, Array]:
         length = jnp.sqrt(jnp.sum(M**2, axis=0))
-        strongest = jnp.argmax(length) == jnp.arange(k)
+        strongest = (jnp.argmax(length) == jnp.arange(k)).astype(M.dtype)
         there = jnp.max(length) > least
         q = jnp.where(there, M @ strongest / jnp.where(there, jnp.max(length), 1.0), 0.0)
-        return M - q[:, None] * (q @ M), q
+        return M - q[:, None] * (q @ M)[None], q
 
     return jax.lax.scan(one, M, None, length=n)[1].T
 

@@ -44,7 +44,7 @@ def drift(x: Float[Array, " 4"], u: Array, p: Any, damping: Any = 0.0) -> Float[
             p.l1 / p.l2 * x[1] ** 2 * s - GRAVITY / p.l2 * jnp.sin(x[2]) - c[1] * x[3],
         ]
     )
-    a = jnp.sum(_inverse(x, p) * force, axis=1)
+    a = jnp.sum(_inverse(x, p) * force[None], axis=1)
     return jnp.stack([x[1], a[0], x[3], a[1]])
 
 

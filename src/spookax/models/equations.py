@@ -120,7 +120,7 @@ class Equations(AbstractContinuousModel):
     def spread(self, x: Array, p: Any) -> Float[Array, "n m"]:
         if self.noise_of is not None:
             return self.noise_of(x, p)
-        return jnp.asarray(np.eye(self.tangent_size)[:, list(self.noisy)]) * jnp.asarray(self.density)
+        return jnp.asarray(np.eye(self.tangent_size)[:, list(self.noisy)]) * jnp.asarray(self.density)[None]
 
     def read(self, x: Array, p: Any) -> Array:
         return self.read_of(x, p) if self.read_of is not None else x[np.array(self.seen, int)]

@@ -79,7 +79,7 @@ def second_order(
                 f"sensor ({kind!r}, {place}): it must read one of {', '.join(SENSORS)} of a coordinate 0 to {q - 1}"
             )
         row = {"displacement": place, "velocity": q + place, "acceleration": q + place}[kind]
-        moving = kind == "acceleration"
+        moving = float(kind == "acceleration")
         state = F[row] if moving else jnp.eye(2 * q)[row]
         rows.append((state, moving * B[row], moving * E[row]))
     C_, D, L = (jnp.stack(a) for a in zip(*rows, strict=True))

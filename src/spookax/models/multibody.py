@@ -307,7 +307,7 @@ class Multibody(
         nb = self.system.num_bodies
         unfelt = jnp.zeros((self.noise_size, len(self.system.elements)), dtype=h.dtype)
         if self.noise.kind == "bodies":
-            mass = jnp.broadcast_to(p.engine.params.mass[:, None, None] * jnp.eye(3), (nb, 3, 3))
+            mass = jnp.broadcast_to(p.engine.params.mass[:, None, None] * np.eye(3)[None], (nb, 3, 3))
             G = scale[0, 0] * self._body_scale(p)
             K = jnp.zeros((nb, 6, 4, nb, 3), dtype=h.dtype)
             for b in range(nb):

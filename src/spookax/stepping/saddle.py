@@ -55,7 +55,7 @@ def blocks(system: System, rows: Rows, slope: Array | None = None, touch: Touchi
         upper = -jnp.swapaxes(rows.G + of_lines, 1, 2)
         if slope is not None:
             upper = upper - following.blocks(system, rows, slope)
-        diagonal = rows.sigma[:, :, None] * jnp.eye(system.width, dtype=rows.D.dtype)
+        diagonal = rows.sigma[:, :, None] * np.eye(system.width, dtype=rows.D.dtype)[None]
         out.put([(nb + node, nb + node) for node in range(len(system.node_rows))], diagonal)
         out.put([(nb + node, body) for node, body in system.edges], rows.G_ahead + scaled)
         out.put([(body, nb + node) for node, body in system.edges], upper)

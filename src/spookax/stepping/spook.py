@@ -117,8 +117,8 @@ def _solve_condensed(system: System, solver: AbstractMLCPSolver, rows: Rows, gue
     unscaled = matmul(rates, v[..., 1:].reshape(-1, count))
 
     def scaled(force: Array) -> tuple[Array, tuple[Array, Array]]:
-        N = unscaled * force + box.slack[:, None] * jnp.eye(count, dtype=q.dtype)
-        return N, (v[..., 1:] * force, lam[..., 1:] * force)
+        N = unscaled * force[None] + box.slack[:, None] * jnp.eye(count, dtype=q.dtype)
+        return N, (v[..., 1:] * force[None, None], lam[..., 1:] * force[None, None])
 
     def attempt(force: Array, guess: Array) -> Solved:
         N, (X, X_lam) = scaled(force)

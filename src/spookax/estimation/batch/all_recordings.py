@@ -16,6 +16,7 @@ from ...protocol import Noise, Samples
 from ..linearise import Linearised, Path, before
 from . import reading_weights
 from .levels import Evidence, at_present
+from .noise_kept import IMPULSES, AbstractKept
 from .one_recording import (
     Plan,
     cost_of,
@@ -26,7 +27,6 @@ from .one_recording import (
     gains_of,
     linearised,
     log_density,
-    noise_cost,
     nudged,
     replan,
     stiff_gains,
@@ -54,7 +54,7 @@ class TrialStep(NamedTuple):
 
     iterate: Iterate
     cost: float
-    noise_change: float  # what its noise costs less what its effect would have cost under the old parameters
+    noise_change: float  # what its noise costs, less what of it stays would have cost under the old parameters
     linear: Linear
 
 
@@ -108,9 +108,9 @@ class AllRecordings:
 
         return self.prior(it) + sum(self.each(one, self._recordings(it)))
 
-    def linear(self, stage: Stage, it: Iterate, steady: bool = False, width: int = 0) -> Linear:
+    def linear(self, stage: Stage, it: Iterate, kept: AbstractKept = IMPULSES, width: int = 0) -> Linear:
         """Linearise and filter every recording and reduce to the shared parameters."""
-        part = functools.partial(self._part, stage, self.noise(stage), steady=steady, width=width)
+        part = functools.partial(self._part, stage, self.noise(stage), kept=kept, width=width)
         return self.reduced(it, self.each(part, self._recordings(it)))
 
     def reduced(self, it: Iterate, parts: list[Part]) -> Linear:
@@ -135,10 +135,10 @@ class AllRecordings:
         path: Path,
         samples: Samples,
         *,
-        steady: bool = False,
+        kept: AbstractKept = IMPULSES,
         width: int = 0,
     ) -> Part:
-        lin = linearised(stage.models[width], z, noise, path, samples, steady)
+        lin = linearised(stage.models[width], z, noise, path, samples, kept.share)
         return self._swept(stage, z, path, lin)[0]
 
     def _swept(
@@ -166,7 +166,7 @@ class AllRecordings:
         return np.linalg.solve(N[p:, p:] + np.diag(weight), rhs)
 
     def attempt(
-        self, stage: Stage, it: Iterate, linear: Linear, dz: np.ndarray, alpha: float, steady: bool, width: int
+        self, stage: Stage, it: Iterate, linear: Linear, dz: np.ndarray, alpha: float, kept: AbstractKept, width: int
     ) -> TrialStep:
         """What a fraction alpha of a step leads to."""
         noise, tangent = self.noise(stage), stage.models[width]
@@ -176,16 +176,13 @@ class AllRecordings:
             step = np.concatenate([dz, self._own_step(part, own, dz)])
             plan = replan(stage.model, path, part.lin, part.f, part.gains, step, alpha)
             z = now + alpha * step
-            path, lin = follow_and_linearise(stage.model, tangent, z, noise, plan, path.hint[0], samples, steady)
+            path, lin = follow_and_linearise(stage.model, tangent, z, noise, plan, path.hint[0], samples, kept.share)
 
             def cost() -> float:
                 return cost_of(stage.model, z, noise, path, samples)
 
             def noise_change() -> float:
-                if not steady:
-                    return 0.0
-                with np.errstate(over="ignore"):  # of a trial that diverged
-                    return float(np.sum(np.asarray(path.w) ** 2)) / 2 - noise_cost(stage.model, now, path, z)
+                return kept.change(stage.model, path, z, now)
 
             part, (here, change) = self._swept(stage, z, path, lin, cost, noise_change)
             return z[dz.shape[0] :], path, part, here, change

@@ -45,8 +45,9 @@ def at_present(lin: Linearised) -> Linearised:
 def relevelled(lin: Linearised, process: Array, sensor: Float[Array, " channels"]) -> Linearised:
     """The same problem in units of noise levels that are `process` and `sensor` times as large."""
     channel = jnp.tile(sensor, lin.e.shape[1] // sensor.shape[0])
-    H, J = lin.H / channel[:, None], process * lin.J / channel[:, None]
-    return Linearised(lin.A, process * lin.B, lin.C, H, J, lin.D / channel[:, None], lin.e / channel)
+    channel, process = channel[None, :, None], jnp.reshape(process, (1, 1, -1))
+    H, J, D = lin.H / channel, process * lin.J / channel, lin.D / channel
+    return Linearised(lin.A, process * lin.B, lin.C, H, J, D, lin.e / channel[..., 0])
 
 
 def _part(levels: Float[Array, " l"], carry: Carry, lin: Linearised, w: Array, channels: int) -> tuple[Scalar, Carry]:

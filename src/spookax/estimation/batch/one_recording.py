@@ -38,7 +38,7 @@ def first_state(model: AbstractModel, z: Array, x0: Any, sd: Array) -> tuple[Any
 
     jac, x = jax.jacfwd(placed, has_aux=True)(jnp.zeros(n + z.shape[0], dtype=z.dtype))
     T, Y0 = jac[:, :n], jac[:, n:]
-    root = T * first_sd(model, x, model.prepare(z), sd)
+    root = T * first_sd(model, x, model.prepare(z), sd)[None]
     return x, root @ root.T, Y0
 
 
@@ -116,18 +116,18 @@ _step_rows, _completed = compiled(step_rows), compiled(completed)
 
 
 def _linearised(
-    model: AbstractModel, z: AnyArray, noise: Noise, steady: bool, path: Path, samples: Samples
+    model: AbstractModel, z: AnyArray, noise: Noise, kept: float, path: Path, samples: Samples
 ) -> Linearised:
     # two programs: they compile side by side, and both together run faster than one
     rows = _step_rows(model, z, noise, path, samples)
-    return _completed(model, z, noise, path, samples, rows, np.asarray(float(steady)))
+    return _completed(model, z, noise, path, samples, rows, np.asarray(kept))
 
 
 def linearised(
-    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples, steady: bool = False
+    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples, kept: float = 0.0
 ) -> list[Linearised]:
     """`linearise` in blocks."""
-    return blocks.mapped(partial(_linearised, model, z, noise, steady), split_path(path), split(samples))
+    return blocks.mapped(partial(_linearised, model, z, noise, kept), split_path(path), split(samples))
 
 
 def follow_and_linearise(
@@ -138,10 +138,10 @@ def follow_and_linearise(
     plan: Plan,
     hint: AnyArray,
     samples: Samples,
-    steady: bool,
+    kept: float,
 ) -> tuple[Path, list[Linearised]]:
     """`follow`, and `linearised` for the model `tangent`; each block while the next ones are simulated."""
-    one = partial(_linearised, tangent, z, noise, steady)
+    one = partial(_linearised, tangent, z, noise, kept)
     with beside() as submit:
         parts, lin = [], []
         for path, part in zip(_followed(model, z, noise, plan, samples.u, hint), split(samples), strict=True):
@@ -264,7 +264,7 @@ def _empty(*shape: int) -> Any:
 
 
 def preparations(
-    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples, steady: bool
+    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples, kept: float
 ) -> tuple[list[Callable[[], None]], Linearised, Filtered]:
     """Calls that compile what an iteration will call, the longest first, none waiting for another; and arrays of the
     form that its linear problem has. Of `path` and `samples` only the form is read, and that states are possible.
@@ -281,7 +281,7 @@ def preparations(
     x, x0 = before(path.x), jax.tree.map(lambda a: a[0], path.x)
     calls = [
         partial(_step_rows.prepare, model, z, noise, path, samples),
-        partial(_completed.prepare, model, z, noise, path, samples, StepRows(A, B, C, push), np.asarray(float(steady))),
+        partial(_completed.prepare, model, z, noise, path, samples, StepRows(A, B, C, push), np.asarray(kept)),
         partial(first_state.prepare, model, z, x0, np.asarray(1.0)),
         partial(_noise_cost.prepare, model, z, x, path.w, z),
         partial(_filter.prepare, (np.zeros((n, p + 1)), np.eye(n)), lin, path.w),
@@ -289,6 +289,6 @@ def preparations(
         partial(_gains.prepare, np.zeros((n, n)), lin),
         partial(_cost.prepare, model, z, noise, path, samples),
     ]
-    if not steady:
+    if not kept:
         del calls[3]
     return calls, lin, f

@@ -19,7 +19,7 @@ import numpy as np
 from ..._typing import Float
 from .all_recordings import Linear, promised
 from .bounded_step import box_step
-from .one_recording import noise_cost
+from .noise_kept import IMPULSES
 from .problem import Fit, Iterate, Problem, Settings, Stage
 from .simulator_form import Estimator
 
@@ -143,8 +143,8 @@ class Profiles:
         self.stage = Stage(stage.model, fit.noise)
         self.estimator = Estimator(problem, settings)
         self.estimator.root_weights = fit.root_weights
-        self.steady = self.estimator.ends_steady(self.stage)
-        here = self.estimator.linear(self.stage, fit.iterate, self.steady)
+        self.kept = self.estimator.kept_at_the_end(self.stage)
+        here = self.estimator.linear(self.stage, fit.iterate, self.kept)
         cost = self.estimator.cost(self.stage, fit.iterate)
         self.objective = self._objective(fit.iterate, cost, here)
         self.begin = Held(0.0, 0.0, fit.iterate, cost, here)
@@ -236,16 +236,16 @@ class Profiles:
         if self.used >= self._until:
             raise _Spent
         self.used, self.left = self.used + 1, self.left - 1
-        trial = self.estimator.attempt(self.stage, here.iterate, here.linear, d, part, self.steady, 0)
+        trial = self.estimator.attempt(self.stage, here.iterate, here.linear, d, part, self.kept, 0)
         risen = self._objective(trial.iterate, trial.cost, trial.linear) - self.objective
         self.report(self.used, risen, here.offset)
         return Held(here.offset, risen, trial.iterate, trial.cost, trial.linear)
 
     def _objective(self, it: Iterate, cost: float, linear: Linear) -> float:
         """What a fit minimises. Noise whose effect is held is measured as the estimate's parameters would."""
-        if not self.steady:
+        if self.kept is IMPULSES:
             return cost + (self.estimator.log_determinant(linear) if self.estimator.settings.determinant else 0.0)
         for own, then, path in zip(it.own, self.fit.iterate.own, it.paths, strict=True):
             z, z_then = np.concatenate([it.z, own]), np.concatenate([self.fit.iterate.z, then])
-            cost += noise_cost(self.stage.model, z_then, path, z) - float(np.sum(np.asarray(path.w) ** 2)) / 2
+            cost -= self.kept.change(self.stage.model, path, z, z_then)
         return cost

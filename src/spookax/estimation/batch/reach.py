@@ -11,6 +11,12 @@ A step that had to be shortened grows when it keeps its promise; after a longer 
 so that steps are not taken and refused in turn.
 """
 
+from typing import Any
+
+import numpy as np
+
+from ..levenberg_marquardt import AbstractAcceptance, AnyStep, Ending, Limits, Trial
+
 _GOOD = 0.5  # part of the predicted gain with which a step may grow
 _PATIENCE = 8  # good steps before a longer one, at most
 _SHORT = 0.125  # fraction of a step that, refused, calls for another model
@@ -21,20 +27,47 @@ _CORNER = 0.1  # step of the parameters, in their standard deviations, below whi
 _LEAST = 1e-3  # fraction of a step that is not halved again
 
 
-class Reach:
-    """`alpha`: fraction of what the linear problem proposes; `damping`: of its parameters; `width`: which of the
-    stage's models it is linearised with, 0 its own and `widest` the one with the widest friction speed.
+class Reach(AbstractAcceptance):
+    """Takes what lowers the cost, along a part of the step.
 
-    `ended`: nothing is left to be tried; `stuck`: and yet the parameters were promised a long way.
+    `alpha`: fraction of what the linear problem proposes; `damping`: of its parameters; `width`: which of the
+    stage's models it is linearised with, 0 its own and `widest` the one with the widest friction speed.
     """
 
-    def __init__(self, damping: float, widest: int, width: int = 0, rough: bool = False):
+    def __init__(self, damping: float, widest: int, width: int = 0, *, short: float = _SHORT, last_word: bool = True):
         self.damping, self.alpha, self.width, self.widest = damping, 1.0, width, widest
-        self.ended = self.stuck = False
-        self._short = _SHORT_ROUGHLY if rough else _SHORT
-        self._last = False  # whether the stage's own model has the last word
+        self._short = short
+        self._due = last_word  # whether the stage's own model is still to have the last word
+        self._last = False  # whether it has it now
+        self._ending: Ending | None = None
         self._good, self._patience = 0, 1  # steps that kept their promise, and how many before the next is longer
         self._grown = False  # whether the next step is longer than the one before
+
+    @classmethod
+    def roughly(cls, widest: int, width: int = 0) -> "Reach":
+        """For a few steps: more damping at first, wider models sooner, and any model may be the last."""
+        return cls(1e-4, widest, width, short=_SHORT_ROUGHLY, last_word=False)
+
+    @classmethod
+    def to_the_end(cls, widest: int, width: int = 0) -> "Reach":
+        """For steps until nothing is gained."""
+        return cls(1e-9, widest, width)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.damping, self.alpha, self.width)
+
+    @property
+    def ending(self) -> Ending | None:
+        """At a corner, or stuck: the parameters were promised a long way, and no part of it lowers the cost."""
+        return self._ending
+
+    def takes(self, value: float, step: AnyStep, trial: Trial[Any]) -> bool:
+        if np.isfinite(trial.gain) and trial.gain >= 0:
+            self.accept(trial.gain, trial.promised)
+            return True
+        self.refuse(step.length)
+        return False
 
     def accept(self, gain: float, predicted: float) -> None:
         """A step lowered the cost by `gain`."""
@@ -46,9 +79,9 @@ class Reach:
         if self._grown:
             self.alpha, self._good = 2 * self.alpha, 0
 
-    def refuse(self, length: float) -> bool:
-        """A step was not taken; whether the next model is to be asked. `length`: of the whole step of the parameters,
-        in their standard deviations.
+    def refuse(self, length: float) -> None:
+        """A step was not taken: the next model is asked, or the step is shortened. `length`: of the whole step of the
+        parameters, in their standard deviations.
         """
         if self._grown:
             self._patience = min(2 * self._patience, _PATIENCE)
@@ -56,15 +89,16 @@ class Reach:
         corner = self.widest > 0 and self.alpha * length < _CORNER
         if (corner or self.alpha <= self._short) and self.width < self.widest and not self._last:
             self.width, self.alpha = self.width + 1, max(self.alpha, _AGAIN)
-            return True
+            return
         self.damping, self.alpha = min(self.damping * 10, _DAMPING[1]), self.alpha / 2
-        self.stuck = self.alpha < _LEAST and not corner
-        self.ended = self.stuck or corner
-        return False
+        if corner:
+            self._ending = Ending.corner
+        elif self.alpha < _LEAST:
+            self._ending = Ending.stuck
 
-    def narrow(self) -> bool:
+    def goes_on(self, ending: Ending) -> bool:
         """At the end: back to the stage's own model for the rest. False where it was the last that was asked."""
-        if not self.width:
+        if ending in (Ending.limit, Ending.nonfinite) or not (self.width and self._due):
             return False
-        self.alpha, self.width, self.ended, self.stuck, self._last = 1.0, 0, False, False, True
+        self.alpha, self.width, self._ending, self._last = 1.0, 0, None, True
         return True

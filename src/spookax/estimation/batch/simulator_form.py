@@ -23,25 +23,30 @@ import numpy as np
 
 from ..._results import ESTIMATE_RESULTS
 from ...protocol import HeldNoise
+from ..levenberg_marquardt import AbstractStopping, Budget, Ending, Step, Tried, minimise
 from ..linearise import Linearised, Path
 from . import levels, one_recording, reading_weights
-from .all_recordings import AllRecordings, Linear, promised
-from .bounded_step import box_step
+from .all_recordings import AllRecordings, Linear
 from .levels import SAME_LEVEL, Evidence, at_present, estimate_levels
+from .noise_kept import EFFECT, IMPULSES, AbstractKept
 from .one_recording import at_levels
 from .problem import Fit, Iterate, Part, Problem, Progress, Settings, Stage, posterior
 from .reach import Reach
+from .simulator_steps import (
+    COST_ALONE,
+    AbstractObjective,
+    Point,
+    Roughly,
+    TrajectorySteps,
+    WithDeterminant,
+    to_the_end,
+)
 from .sweeps import Filtered
 
-_LITTLE = 0.1  # change of the cost (a log-likelihood) that means nothing: 0.5 is one standard deviation
-_LARGE = 1.0  # the same: a step that was worth taking
-_ROUGH = 0.01  # relative decrease that ends what is iterated only roughly: stages, and the rounds of noise levels
-_SHORT = 0.2  # fraction of a step below which a rough phase is given up
-_TRUST = 1.0  # largest step of a parameter in one iteration, in z (one log-unit)
+_LARGE = 1.0  # change of the cost (a log-likelihood) that would have been worth a step
 _LEVEL_ROUNDS = 4  # of noise levels and weights; and of weights once these have settled
 SLOPE_ROUNDS = 6
 SAME_SLOPE = 0.01  # step of a parameter, in its standard deviations, after which the slope is the same
-_NEAR = 0.3  # distance over which the slope of the log-determinant is taken as constant, in z
 
 DEFAULT_SETTINGS = Settings()
 
@@ -57,7 +62,8 @@ class Estimator(AllRecordings):
         self.report = report
         self.history: list[Progress] = []
         self.iterate: Iterate | None = None
-        self.stage = self._used = 0
+        self.stage = 0
+        self._budget = Budget(settings.max_iterations)
         self.first_cost: float | None = None  # after the first stage, at the levels as given
         self._width = 0  # of the model that the present stage is linearised with, see `Reach`
         self._moved, self._refused = False, 0.0  # whether any step was accepted; what the refused ones promised
@@ -70,7 +76,7 @@ class Estimator(AllRecordings):
         p = self.problem
         samples, noise = p.samples[0], self.noise(stage)
         z = np.concatenate([p.z0, np.zeros(len(p.own_weight))])
-        calls, lin, f = one_recording.preparations(stage.model, z, noise, path, samples, self._steady(stage))
+        calls, lin, f = one_recording.preparations(stage.model, z, noise, path, samples, self._kept(stage).share)
         calls += self.level_preparations(stage, path, lin)
         if self.settings.outliers:
             calls.append(reading_weights.preparation(lin, f))
@@ -87,34 +93,35 @@ class Estimator(AllRecordings):
 
     # --- the iteration
 
-    def _steady(self, stage: Stage) -> bool:
-        """Whether the noise's effect is held while parameters change."""
-        return self.settings.marginal and self.settings.determinant and stage.model.offers(HeldNoise) is not None
+    def _kept(self, stage: Stage) -> AbstractKept:
+        """What of the noise stays while parameters change."""
+        marginal = self.settings.marginal and self.settings.determinant
+        return EFFECT if marginal and stage.model.offers(HeldNoise) is not None else IMPULSES
 
-    def ends_steady(self, stage: Stage) -> bool:
-        """Whether it is held to the end, too: where the noise levels tell nothing of the parameters."""
-        return self._steady(stage) and (self.settings.process or self.settings.silent)
+    def kept_at_the_end(self, stage: Stage) -> AbstractKept:
+        """The same in the last steps: the noise's effect only where the noise levels tell nothing of the parameters."""
+        return self._kept(stage) if self.settings.process or self.settings.silent else IMPULSES
 
     def begin(self, it: Iterate, stage: Stage) -> tuple[Iterate, float]:
         """The first stage alone, roughly: where it leads and what that costs."""
-        it, linear, _ = self._minimise(stage, it, rough=True, steady=self._steady(stage))
+        it, linear, _ = self._roughly(stage, it, None, self._kept(stage))
         self.update_weights(it, linear)
         return it, self.cost(stage, it)
 
     def run(self, it: Iterate, stages: Sequence[Stage]) -> Fit:
         """All stages in turn; the last one to convergence, with its noise levels and log-determinant."""
         self.iterate = it
-        linear, result = None, ESTIMATE_RESULTS.successful
-        steady = self._steady(stages[0])
+        linear, ending = None, Ending.settled
+        kept = self._kept(stages[0])
         adapted = self.settings.process or self.settings.sensors or self.settings.outliers
-        self._used = 0
+        self._budget = Budget(self.settings.max_iterations)
         for self.stage, stage in enumerate(stages):
             self._width = 0
             if linear is not None:  # the same states under the stage's own noise and friction
                 it = self.iterate = self.retrack(stage, it, linear)
             last = stage is stages[-1]
-            it, linear, result = self._minimise(stage, it, rough=True, steady=steady)
-            if result == ESTIMATE_RESULTS.nonfinite:
+            it, linear, ending = self._roughly(stage, it, None, kept)
+            if ending is Ending.nonfinite:
                 break
             if self.stage == 0:
                 linear, _ = self.update_weights(it, linear)
@@ -126,10 +133,11 @@ class Estimator(AllRecordings):
                 self.iterate = it
                 if not (last and (reweighted or relevelled)):
                     break
-                it, linear, result = self._minimise(stage, it, rough=True, linear=linear, steady=steady)
+                it, linear, ending = self._roughly(stage, it, linear, kept)
         assert linear is not None
+        result = ending.result
         for left in reversed(range(_LEVEL_ROUNDS)):  # once, unless weights change by what the end is like
-            it, linear, result = self._to_the_end(stages[-1], it, linear, result, steady)
+            it, linear, result = self._to_the_end(stages[-1], it, linear, result, kept)
             if not left or result != ESTIMATE_RESULTS.successful:
                 break
             linear, reweighted = self.update_weights(it, linear)
@@ -138,94 +146,70 @@ class Estimator(AllRecordings):
         return self._finish(stages[-1], it, linear, result)
 
     def _to_the_end(
-        self, stage: Stage, it: Iterate, linear: Linear, result: Any, steady: bool
+        self, stage: Stage, it: Iterate, linear: Linear, result: Any, kept: AbstractKept
     ) -> tuple[Iterate, Linear, Any]:
         """From a rough minimum to that with the log-determinant, levels and weights held."""
-        if steady and result == ESTIMATE_RESULTS.successful:
-            if self.ends_steady(stage):
-                return self._minimise(stage, it, rough=False, linear=linear, steady=True)
+        if result != ESTIMATE_RESULTS.successful:
+            return it, linear, result
+        end = to_the_end(self._budget, self.settings)
+        if kept is EFFECT:
+            if self.kept_at_the_end(stage) is EFFECT:
+                it, linear, ending = self._minimise(stage, it, linear, self._reach(stage), end, EFFECT)
+                return it, linear, ending.result
             linear = self.linear(stage, it)
-        for _ in range(SLOPE_ROUNDS):  # to the end, with the slope of the log-determinant until that has settled
-            if result != ESTIMATE_RESULTS.successful:
-                break
-            old = np.asarray(it.z)
-            slope = self.slope(stage, it, linear) if self.settings.determinant else np.zeros_like(old)
-            it, linear, result = self._minimise(stage, it, rough=False, slope=slope, linear=linear)
+        for _ in range(SLOPE_ROUNDS):  # with the slope of the log-determinant until that has settled
+            old, objective = np.asarray(it.z), COST_ALONE
+            if self.settings.determinant and (slope := self.slope(stage, it, linear)).any():
+                objective = WithDeterminant(self, slope, old)
+            end.begin()
+            it, linear, ending = self._minimise(stage, it, linear, self._reach(stage), end, IMPULSES, objective)
+            # a slope has been followed as far as it holds
+            followed = ending is Ending.stuck and objective is not COST_ALONE
+            result = ESTIMATE_RESULTS.successful if followed else ending.result
             d = np.asarray(it.z) - old
-            if not slope.any() or float(d @ linear.N @ d) < SAME_SLOPE**2:
+            settled = objective is COST_ALONE or float(d @ linear.N @ d) < SAME_SLOPE**2
+            if settled or result != ESTIMATE_RESULTS.successful:
                 break
         return it, linear, result
+
+    def _reach(self, stage: Stage) -> Reach:
+        return Reach.to_the_end(len(stage.smoother), self._width)
+
+    def _roughly(
+        self, stage: Stage, it: Iterate, linear: Linear | None, kept: AbstractKept
+    ) -> tuple[Iterate, Linear, Ending]:
+        """The first few steps; where no more is gained by them is no failure."""
+        reach, end = Reach.roughly(len(stage.smoother), self._width), Roughly(self._budget, self.settings)
+        return self._minimise(stage, it, linear, reach, end, kept)
 
     def _minimise(
         self,
         stage: Stage,
         it: Iterate,
-        *,
-        rough: bool,
-        slope: np.ndarray | None = None,
-        linear: Linear | None = None,
-        steady: bool = False,
-    ) -> tuple[Iterate, Linear, Any]:
-        """Levenberg-Marquardt on J, to the end or only roughly.
-
-        With a slope, on J + log-determinant: the slope (at the start) proposes, the determinant itself decides.
-
-        `steady`: the noise is what it does to the velocities, whatever the parameters. Measured as an impulse it lowers
-        J by whatever makes it do more (a small inertia), and the log-determinant answers with the opposite slope; where
-        the levels are found from the same recordings the two cancel, and this does without both.
-        """
-        s, p = self.settings, self.problem
-        lower, upper = p.lower, p.upper
-        full = slope is not None and bool(slope.any())
-        if full:
-            lower, upper = np.maximum(lower, it.z - _NEAR), np.minimum(upper, it.z + _NEAR)
-        reach, calm = Reach(1e-4 if rough else 1e-9, len(stage.smoother), self._width, rough), 0
+        linear: Linear | None,
+        reach: Reach,
+        end: AbstractStopping,
+        kept: AbstractKept,
+        objective: AbstractObjective = COST_ALONE,
+    ) -> tuple[Iterate, Linear, Ending]:
+        """Levenberg-Marquardt on an objective; `linear`: at the iterate, if it is known there for the stage's model."""
         cost = self.cost(stage, it)
         if reach.width or linear is None:
-            linear = self.linear(stage, it, steady, reach.width)
+            linear = self.linear(stage, it, kept, reach.width)
         self._say(cost, 0.0, reach.damping)
-        if not np.isfinite(cost):  # nothing is below it
-            return it, linear, ESTIMATE_RESULTS.nonfinite
-        result = ESTIMATE_RESULTS.iteration_limit
-        while self._used < s.max_iterations:
-            low, high = np.maximum(lower - it.z, -_TRUST), np.minimum(upper - it.z, _TRUST)
-            g = linear.g - slope if slope is not None else linear.g
-            d = box_step(linear.N, g, low, high, reach.damping)
-            done = promised(cost, linear, g, d) < (_ROUGH if rough else s.tolerance) * abs(cost)
-            if not done:
-                self._used += 1
-                alpha, little = reach.alpha, max(s.tolerance * abs(cost), _LITTLE)
-                new, new_cost, noise_change, ahead = self.attempt(stage, it, linear, d, alpha, steady, reach.width)
-                gain = cost - new_cost + noise_change
-                if full and np.isfinite(new_cost):
-                    gain += self.log_determinant(linear) - self.log_determinant(ahead)
-                # half the squared length of the step in posterior standard deviations: what the cost would gain by it
-                change = float(d @ linear.N @ d) / 2
-                if np.isfinite(gain) and gain >= 0:
-                    done = rough and gain < _ROUGH * abs(cost)
-                    calm = calm + 1 if gain < little else 0  # the second step that gains nothing ends it
-                    reach.accept(gain, promised(cost, linear, g, d, alpha))
-                    it, cost, linear, self.iterate = new, new_cost, ahead, new
-                    self._moved = True
-                else:
-                    # near a kink (a joint about to stick) full steps overshoot: below the noise this is the end
-                    calm = calm + 1 if change < _LITTLE else calm
-                    self._refused = max(self._refused, change)
-                    if reach.refuse(np.sqrt(2 * change)):
-                        linear = self.linear(stage, it, steady, reach.width)
-                self._say(cost, alpha * float(np.max(np.abs(d), initial=0.0)), reach.damping)
-                done |= calm >= 2 or reach.ended or (rough and reach.alpha < _SHORT)
-            if done and not rough and reach.narrow():
-                linear, calm = self.linear(stage, it, steady), 0
-            elif done:
-                # with a slope: it has been followed as far as it holds
-                stuck = reach.stuck and not rough and not full
-                result = ESTIMATE_RESULTS.no_progress if stuck else ESTIMATE_RESULTS.successful
-                break
+        steps = TrajectorySteps(self, stage, self._budget, kept, objective)
+        point, _, ending = minimise(Point(it, cost, linear), steps, reach, end, self._tried)
         self._width = reach.width
         if reach.width:
-            linear = self.linear(stage, it, steady)
-        return it, linear, result
+            point = steps.linearised(point, 0)
+        return point.iterate, point.linear, ending
+
+    def _tried(self, tried: Tried[Point, Step]) -> None:
+        if tried.taken:
+            self.iterate, self._moved = tried.point.iterate, True
+        else:  # half the squared length of the step in standard deviations: what the cost would have gained by it
+            self._refused = max(self._refused, tried.step.length**2 / 2)
+        self._say(tried.value, tried.fraction * float(np.max(np.abs(tried.step.d), initial=0.0)), tried.damping)
 
     def update_levels(self, stage: Stage, it: Iterate, linear: Linear) -> tuple[Iterate, Linear, bool]:
         """Noise levels from the evidence, those that are to be estimated; whether they changed noticeably."""
@@ -286,7 +270,7 @@ class Estimator(AllRecordings):
             iterate=it,
             cost=self.cost(stage, it),
             result=result,
-            iterations=self._used,
+            iterations=self._budget.used,
             covariance=covariance,
             information=N - np.diag(p.weight**2),
             own_covariance=tuple(own),
@@ -300,7 +284,7 @@ class Estimator(AllRecordings):
         )
 
     def _say(self, cost: float, step: float, damping: float) -> None:
-        line = Progress(self.stage, self._used, cost, step, damping, time.perf_counter() - self._began)
+        line = Progress(self.stage, self._budget.used, cost, step, damping, time.perf_counter() - self._began)
         self.history.append(line)
         if self.report:
             self.report(line)

@@ -54,7 +54,7 @@ def filter_on(lin: Linearised, w: Float[Array, "steps m"], carry: Carry) -> tupl
     eye = jnp.eye(c, dtype=carry[1].dtype)
     BB = lin.B @ jnp.swapaxes(lin.B, 1, 2)
     BJ = lin.B @ jnp.swapaxes(lin.J, 1, 2)
-    JJ = lin.J @ jnp.swapaxes(lin.J, 1, 2) + eye
+    JJ = lin.J @ jnp.swapaxes(lin.J, 1, 2) + eye[None]
     Bw = jnp.einsum("kij,kj->ki", lin.B, w)
     Jw = jnp.einsum("kij,kj->ki", lin.J, w)
 

@@ -27,7 +27,7 @@ class Uncertainty(NamedTuple):
 
 @compiled
 def _innovations(lin: Linearised, f: Filtered) -> Float[Array, "steps c"]:
-    F = jax.vmap(lambda H, P, J: H @ P @ H.T + J @ J.T)(lin.H, f.P, lin.J) + jnp.eye(lin.H.shape[1])
+    F = jax.vmap(lambda H, P, J: H @ P @ H.T + J @ J.T)(lin.H, f.P, lin.J) + jnp.eye(lin.H.shape[1])[None]
     return f.nu / jnp.sqrt(jnp.diagonal(F, axis1=1, axis2=2))
 
 

@@ -140,7 +140,7 @@ def quadrature(m: Float[Array, " n"], U: Float[Array, "n n"]) -> tuple[Float[Arr
     (the cubature of McNamee and Stenger (1967); Arasaratnam and Haykin (2009))."""
     n = m.shape[0]
     steps = math.sqrt(n) * U
-    return jnp.concatenate([m + steps, m - steps]), jnp.asarray(1 / (2 * n), dtype=m.dtype)
+    return m[None] + jnp.concatenate([steps, -steps]), jnp.asarray(1 / (2 * n), dtype=m.dtype)
 
 
 class KalmanBucyLoss(AbstractLoss):
@@ -166,7 +166,7 @@ class KalmanBucyLoss(AbstractLoss):
         G = model.spread(m, p) * belief.process
         W = jnp.where(there, 1.0 / jnp.asarray(belief.density) ** 2, 0.0)
         nu = jnp.where(there, model.difference(jnp.where(there, y, 0.0), model.read(m, p)), 0.0)
-        gain = P @ (C.T * W)
+        gain = P @ (C.T * W[None])
         first = norm(m_dot - model.drift(m, p, u) - gain @ nu)
         second = norm(P_dot - (A @ P + P @ A.T - gain @ C @ P + G @ G.T))
         third = self._unlikely(nets, model, p, belief, t, m, y, there)
@@ -193,7 +193,7 @@ class KalmanBucyLoss(AbstractLoss):
         points, weight = quadrature(m, nets.factor(t))
         read = jax.vmap(lambda x: model.read(x, p))(points)
         mean = weight * jnp.sum(read, axis=0)
-        variance = weight * jnp.sum((read - mean) ** 2, axis=0) + jnp.asarray(belief.sd) ** 2
+        variance = weight * jnp.sum((read - mean[None]) ** 2, axis=0) + jnp.asarray(belief.sd) ** 2
         nu = jnp.where(there, model.difference(jnp.where(there, y, 0.0), mean), 0.0)
         said = nu**2 / variance + jnp.log(2 * math.pi * variance)
         return 0.5 * jnp.sum(jnp.where(there, said, 0.0))

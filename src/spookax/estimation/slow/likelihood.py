@@ -19,22 +19,37 @@ With `exact` the pass is differentiated forwards in every parameter, ten times t
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..._compiled import compiled
+from ..._results import ESTIMATE_RESULTS
 from ..._typing import AnyArray, Array, Float, Scalar
 from ...math import small
 from ...protocol import Samples
+from ..levenberg_marquardt import (
+    AbstractAcceptance,
+    AbstractDescent,
+    AnyStep,
+    Budget,
+    Ending,
+    Limits,
+    Settled,
+    Step,
+    Trial,
+    Tried,
+    minimise,
+)
 from ..recursive.step_rules import Reading
 from .slow_filter import SlowFilter
 from .slow_rules import SlowBelief, rows_of
 from .with_parameters import AugmentedState
 
-_CALM = 2  # steps in turn that gain nothing
+_LEAST_DAMPING, _LARGEST_DAMPING = 1e-9, 1e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +61,7 @@ class MostLikely:
     covariance: np.ndarray
     passes: int  # through the recording
     history: tuple[float, ...]  # cost after every step
+    result: ESTIMATE_RESULTS  # whether the cost has settled, and if not, why it was over
 
 
 def _swept(f: SlowFilter, start: SlowBelief, samples: Samples) -> tuple[Scalar, Array, Array, Array]:
@@ -102,6 +118,71 @@ def _exact(f: SlowFilter, start: SlowBelief, samples: Samples) -> tuple[Scalar, 
     return value, J @ J.T, g
 
 
+class _Point(NamedTuple):
+    z: np.ndarray
+    cost: float
+    N: np.ndarray
+    g: np.ndarray
+
+
+class _LikelihoodSteps(AbstractDescent[_Point, Step]):
+    """A step is that of the normal equations; the cost is minus the log posterior density. `passes`: through the
+    recording so far.
+    """
+
+    def __init__(self, at: Callable[[np.ndarray, Any], _Point], exact: bool, budget: Budget):
+        self._at, self._sweep, self.budget, self.passes = at, _exact if exact else _columns, budget, 0
+
+    def begun(self, z: np.ndarray) -> _Point:
+        """Where the search starts."""
+        self.passes += 1
+        return self._at(z, self._sweep)
+
+    def value(self, point: _Point) -> float:
+        return point.cost
+
+    def step(self, point: _Point, limits: Limits) -> Step:
+        N, g = point.N, point.g
+        d = np.linalg.solve(N + limits.damping * np.diag(np.diagonal(N)), g)
+        length = max(float(d @ N @ d), 0.0)
+        return Step(d, float(g @ d) - length / 2, math.sqrt(length))
+
+    def trial(self, point: _Point, step: Step, limits: Limits) -> Trial[_Point]:
+        self.passes += 1
+        new = self._at(point.z + step.d, _columns)
+        return Trial(new, new.cost, point.cost - new.cost, step.promised)
+
+    def taken(self, trial: Trial[_Point]) -> _Point:
+        self.budget.used += 1
+        return trial.point if self._sweep is _columns else self._at(trial.point.z, self._sweep)
+
+
+class _Falling(AbstractAcceptance):
+    """Takes what lowers the cost. Where nothing does, it has settled if less than `tolerance` was promised."""
+
+    def __init__(self, tolerance: float):
+        self._damping, self._tolerance = 1e-2, tolerance
+        self._refused = 0.0  # what steps that were not taken have promised, at most
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self._damping)
+
+    @property
+    def ending(self) -> Ending | None:
+        if self._damping < _LARGEST_DAMPING:
+            return None
+        return Ending.settled if self._refused < self._tolerance else Ending.stuck
+
+    def takes(self, value: float, step: AnyStep, trial: Trial[Any]) -> bool:
+        taken = trial.value < value
+        if taken:
+            self._damping, self._refused = max(self._damping / 4, _LEAST_DAMPING), 0.0
+        else:
+            self._damping, self._refused = self._damping * 4, max(self._refused, trial.promised)
+        return taken
+
+
 def most_likely(
     f: SlowFilter,
     x0: Any,
@@ -130,24 +211,22 @@ def most_likely(
     weight, z = np.broadcast_to(1.0 / np.asarray(z_sd, float) ** 2, np.shape(z)), np.asarray(z)
     start = f.init(AugmentedState(x0, jnp.asarray(z)), np.append(np.asarray(x0_sd), np.zeros(z.shape)).astype(z.dtype))
 
-    def at(z: np.ndarray, sweep: Any = _columns) -> tuple[float, np.ndarray, np.ndarray]:
+    def at(z: np.ndarray, sweep: Any) -> _Point:
         value, N, g = sweep(f, dataclasses.replace(start, z=jnp.asarray(z)), samples)
-        off = z - prior
-        return float(np.sum(weight * off**2) / 2 - value), np.asarray(N) + np.diag(weight), np.asarray(g) - weight * off
+        off, cost = z - prior, float(np.sum(weight * (z - prior) ** 2) / 2 - value)
+        return _Point(z, cost, np.asarray(N) + np.diag(weight), np.asarray(g) - weight * off)
 
-    cost, N, g = at(z, _exact if exact else _columns)
-    if not np.isfinite(cost):
+    end = Settled(Budget(iterations), 0.0, tolerance)
+    steps = _LikelihoodSteps(at, exact, end.budget)
+    begun = steps.begun(z)
+    if not np.isfinite(begun.cost):
         raise ValueError("the likelihood is not finite where the search starts: check the start and the noise levels")
-    damping, calm, passes, history = 1e-2, 0, 1, [cost]
-    while len(history) <= iterations and calm < _CALM and damping < 1e6:
-        step = np.linalg.solve(N + damping * np.diag(np.diagonal(N)), g)
-        trial = at(z + step)
-        passes += 1
-        if not trial[0] < cost:
-            damping *= 4
-            continue
-        calm = calm + 1 if cost - trial[0] < tolerance else 0
-        z, damping = z + step, max(damping / 4, 1e-9)
-        cost, N, g = at(z, _exact) if exact else trial
-        history.append(cost)
-    return MostLikely(z, cost, np.linalg.inv(N), passes, tuple(history))
+    history = [begun.cost]
+
+    def keep(tried: Tried[_Point, Step]) -> None:
+        if tried.taken:
+            history.append(tried.value)
+
+    found, _, ending = minimise(begun, steps, _Falling(tolerance), end, keep)
+    covariance = np.linalg.inv(found.N)
+    return MostLikely(found.z, found.cost, covariance, steps.passes, tuple(history), ending.result)

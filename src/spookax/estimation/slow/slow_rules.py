@@ -118,7 +118,7 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
         raise ValueError(f"sigma points: {k} directions need a spread of at least {k**0.5:.4g}, got {spread:g}")
     x1, hint, _ = at.moved(belief.x, belief.mean, belief.hint)
     S = small.cholesky(belief.P_aa)
-    points = jnp.concatenate([belief.mean[None], belief.mean + spread * S.T, belief.mean - spread * S.T])
+    points = belief.mean[None] + jnp.concatenate([jnp.zeros_like(S[:1]), spread * S.T, -spread * S.T])
 
     def ended(a: Array, w: Array, p: Any) -> tuple[Array, STEP_RESULTS]:
         x, _, result = stepped(model, model.retract(belief.x, at.split(a)[0]), p, u, w, noise, belief.hint)
@@ -133,7 +133,7 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
     (C,) = jax.vmap(back)(jnp.eye(shift.shape[0], dtype=shift.dtype))
     middle, plus, minus = values[0], values[1 : k + 1], values[k + 1 :]
     M = small.solve_upper(S.T, (plus - minus) / (2.0 * spread)).T
-    bend = ((plus + minus) / 2.0 - shift).T / spread
+    bend = ((plus + minus) / 2.0 - shift[None]).T / spread
     E = jnp.concatenate([bend, max(centre, 0.0) ** 0.5 * (middle - shift)[:, None]], axis=1)
     if not model.reads_pair:
         _, (by_w,) = backwards(lambda w: ended(belief.mean, w, at.p)[0], at.split(belief.mean)[1])

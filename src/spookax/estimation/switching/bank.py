@@ -106,7 +106,7 @@ class AbstractBank(AbstractSwitching):
         total = jax.nn.logsumexp(joint)
         residual, spread, sd = in_a_row(modes, (seen.residual, spread, sd))
         weight, size = jnp.exp(modes.log_weight.reshape(-1)), seen.size.reshape(-1)[0]
-        innovation = _together(weight, residual, size, spread, sd / sd[0], total, self.gate)
+        innovation = _together(weight, residual, size, spread, sd / sd[:1], total, self.gate)
         after = type(modes)(beliefs, joint - total)
         after = jax.tree.map(lambda new, old: jnp.where(innovation.accepted > 0, new, old), after, modes)
         after = self.collapsed(after)

@@ -20,7 +20,7 @@ def others(predictions: Predictions) -> Predictions:
 
     **Source:** Mihaylova et al., the innovation of the coupled bank (section III, last equation but one).
     """
-    return predictions - jnp.sum(predictions, axis=0)
+    return predictions - jnp.sum(predictions, axis=0, keepdims=True)
 
 
 class Coupled(AbstractSwitching):

@@ -100,7 +100,7 @@ class IMM(AbstractBank):
         log_total = jnp.where(reached, jnp.log(jnp.where(reached, total, 1.0)), -jnp.inf)
         if not self.mixing:
             return Modes(modes.beliefs, log_total)
-        weights = jnp.where(reached, joint / jnp.where(reached, total, 1.0), 1.0 / self.count)
+        weights = jnp.where(reached, joint / jnp.where(reached, total, 1.0)[None], 1.0 / self.count)
         beliefs = jax.vmap(lambda w: merge(self.model, w, modes.beliefs), in_axes=1)(weights)
         m = modes.beliefs.mean.shape[-1] - beliefs.mean.shape[-1]
         if m:  # beliefs that go on with the noise of their step, which has its prior here

@@ -46,7 +46,7 @@ def half_step_shift(study: Study, setup: Setup, fit: Fit, settings: Settings) ->
         gains = stiff_gains(model, z, fit.noise, before(plan.x))
         paths.append(follow(model, z, fit.noise, Plan(before(plan.x), plan.w, gains), samples.u, plan.hint[0]))
     it = Iterate(fit.iterate.z, fit.iterate.own, tuple(paths))
-    linear = estimator.linear(stage, it, estimator.ends_steady(stage))
+    linear = estimator.linear(stage, it, estimator.kept_at_the_end(stage))
     p = half.problem
     # what is left of the slope at the fit's own step is none of the step's doing
     shift = box_step(linear.N, linear.g + fit.slope, p.lower - it.z, p.upper - it.z, 0.0)
