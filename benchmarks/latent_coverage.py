@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from spookax.study.latent.model import Fitted, Mechanism, Setting, fitted
+from spookax.study.latent.fitting import Fitted, fitted
+from spookax.study.latent.model import Mechanism, Setting
 from spookax.study.latent.record import Record
 
 from .latent_records import Drawn, drawn
