@@ -1,13 +1,18 @@
 """Hyperparameters of a friction force: their draws against a grid, the bands that count them, what a stop keeps."""
 
+import json
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from study.test_latent import simulated
+from typer.testing import CliRunner
 
+from spookax import find_force
 from spookax._typing import Array
+from spookax.cli import app
 from spookax.scene import FileError
 from spookax.study.latent import model
 from spookax.study.latent.evidence import Maximum
@@ -143,3 +148,48 @@ def test_the_force_at_stamps_that_are_not_equal():
     apart = part.x[:, 2] - whole.x[every, 2]
     assert np.mean(apart**2) < 0.02 * np.var(whole.x[:, 2])
     assert np.mean(np.abs(apart) < 2 * np.hypot(part.sd[:, 2], whole.sd[every, 2])) > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_that_samples_is_stopped_twice_and_goes_on(tmp_path):
+    """In the search and among the draws; what is asked of the sampler is in the folder at last."""
+    pytest.importorskip("blackjax", reason="the extra `sampling`")
+    time, load, z = simulated(300, 6)
+    y = z + 4e-6 * np.random.default_rng(0).normal(size=300)
+    rows = "\n".join(f"{a:.5f},{b:.7f},{c:.9f}" for a, b, c in zip(time, load, y, strict=True))
+    (tmp_path / "run.csv").write_text(f"t [s],F [N],x [m]\n{rows}\n", encoding="utf-8")
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        """
+spookax: 1
+recordings: [{file: run.csv, time: t, inputs: {force: F}, sensors: {displacement: x}}]
+latent: {mass: 0.8, damping: 2.0, stiffness: 400.0, components: 2, hyperparameters: sample, draws: 20, law: coulomb}
+""",
+        encoding="utf-8",
+    )
+    out = tmp_path / "out"
+
+    def stop_at(text: str):
+        def report(told: str) -> None:
+            if text in told:
+                raise KeyboardInterrupt
+
+        return report
+
+    with pytest.raises(KeyboardInterrupt):
+        find_force(study, stop_at("evaluation 6,"), keep=out)
+    with pytest.raises(KeyboardInterrupt):
+        find_force(study, stop_at("draw 64 of 100"), keep=out, resume=True)
+    told = CliRunner().invoke(app, ["latent", str(study), "--out", str(out), "--resume", "--quiet"])
+    assert told.exit_code == 0, told.output
+    assert not (out / "unfinished.npz").exists()
+    content = json.loads((out / "latent.json").read_text(encoding="utf-8"))
+    assert content["settings"]["hyperparameters"] == "sample"
+    assert content["hyperparameters"]["draws"]["effective"] > 3
+    with np.load(out / "states.npz") as states:
+        drawn = states["hyperparameters/noise"]
+    assert drawn.shape == (2, 10)
+    low, high = content["hyperparameters"]["noise"]["interval"]
+    assert 3e-6 < low < content["hyperparameters"]["noise"]["value"] < high < 6e-6
+    assert "draws of a sampler" in (out / "latent.html").read_text(encoding="utf-8")

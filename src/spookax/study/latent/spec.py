@@ -37,7 +37,7 @@ class Latent(Strict):
         description="Standard deviation of a reading, in its SI unit; estimated when left out",
     )
     hyperparameters: Treatment = Field(
-        default="laplace",
+        default="map",
         description="What bands of the force count: hyperparameters at their likeliest (map), a normal density about "
         "that (laplace), or draws of a sampler (sample; needs blackjax, the extra `sampling`)",
     )
