@@ -8,10 +8,11 @@ it slides for sure, at t_1, is what load and spring have given it since it broke
     m v(t_1) = int_{t_0}^{t_1} (pull - friction) dt - c (z(t_1) - z(t_0)),
 
 which tells t_0. In between friction falls from pull(t_0) to what it is at t_1: at once by a law that is steep at rest,
-only at the end by one that is flat there, which are bounds. The value is that of a law that falls evenly with the
-speed, whose friction has fallen by a third on average, because the speed grows with the square of time; the
-standard deviation has half the difference of the bounds in it. A level that falls off over speeds far below those of
-the first samples of sliding, as by the logarithms of Dieterich and Ruina, is not seen by anything here.
+only at the end by one that is flat there, which are bounds; the largest force that is believed in is another one from
+above. The value is that of a law that falls evenly with the speed, whose friction has fallen by a third on average,
+because the speed grows with the square of time; the standard deviation has half the difference of the bounds in it. A
+level that falls off over speeds far below those of the first samples of sliding, as by the logarithms of Dieterich and
+Ruina, comes out too low.
 """
 
 from typing import NamedTuple
@@ -91,7 +92,7 @@ def static_friction(
             continue
         told, way, of = slides, float(np.sign(v[slides])), slice(begin, slides + 1)
         slip = Slip(time[of], way * pull[of], way * x[of, 0], mass, damping)
-        value, own, at = _of(slip, way * x[slides], sd[slides])
+        value, own, at = _of(slip, way * x[slides], sd[slides], float(np.max(way * x[of, 2])))
         if value > _TOLD * max(own, sd[slides, 2]):
             values.append(value)
             sds.append(own)
@@ -99,8 +100,10 @@ def static_friction(
     return static_of(values, sds, times) if values else None
 
 
-def _of(slip: Slip, x: Float[np.ndarray, " 3"], sd: Float[np.ndarray, " 3"]) -> tuple[float, float, float]:
-    """Static friction, its standard deviation, and the time of breaking away."""
+def _of(
+    slip: Slip, x: Float[np.ndarray, " 3"], sd: Float[np.ndarray, " 3"], largest: float
+) -> tuple[float, float, float]:
+    """Static friction, its standard deviation, and the time of breaking away; `largest`: force that was believed in."""
 
     def by(stays: float, faster: float = 0.0, higher: float = 0.0) -> tuple[float, float]:
         return slip.broke_away(x[1] + faster * sd[1], x[2] + higher * sd[2], stays)
@@ -110,7 +113,7 @@ def _of(slip: Slip, x: Float[np.ndarray, " 3"], sd: Float[np.ndarray, " 3"]) -> 
         one, other = by(stays, faster=1)[0] - by(stays, faster=-1)[0], by(stays, higher=1)[0] - by(stays, higher=-1)[0]
         noise += (one**2 + other**2) / 4.0 / len(_STAYS)
     (steep, _), (value, at), (flat, _) = map(by, _STAYS)
-    return value, float(np.sqrt(noise + ((steep - flat) / 2.0) ** 2)), at
+    return value, float(np.sqrt(noise + ((max(steep, largest) - flat) / 2.0) ** 2)), at
 
 
 def static_of(values: list[float], sds: list[float], times: list[float]) -> Static:
