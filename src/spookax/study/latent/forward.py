@@ -28,6 +28,7 @@ class Forward(NamedTuple):
     reading: Float[np.ndarray, " k"]  # what the sensor would have read
     nmse: float  # of the readings [%], (24)
     load: Float[np.ndarray, " steps"]  # of every step of the engine [N]
+    step: float  # of the engine [s]
 
 
 def scene_of(name: str, m: Mechanism, law: SceneLaw, h: float, start: Float[np.ndarray, " 2"]) -> Scene:
@@ -93,7 +94,7 @@ def forward(scene: Scene, record: Record, load: Float[np.ndarray, " k"], start: 
     read = {"displacement": z, "velocity": v, "acceleration": np.gradient(v, time)}[record.sensor]
     there = np.isfinite(record.y)
     error = read[there] - record.y[there]
-    return Forward(z, v, read, float(100.0 * np.mean(error**2) / np.var(record.y[there])), pushed)
+    return Forward(z, v, read, float(100.0 * np.mean(error**2) / np.var(record.y[there])), pushed, h)
 
 
 def _between(

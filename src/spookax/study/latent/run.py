@@ -316,5 +316,5 @@ def _arrays(record: Record, force: Force, simulated: Forward) -> dict[str, np.nd
 def _simulated(record: Record, simulated: Forward) -> dict[str, np.ndarray]:
     load = np.append(simulated.load, simulated.load[-1])  # up to the last sample
     found = {"time": record.time, "reading": record.y, "predicted": simulated.reading, "load": load}
-    found["load_time"] = record.time[0] + record.h / SUBSTEPS * np.arange(len(load))
+    found["load_time"] = record.time[0] + simulated.step * np.arange(len(load))
     return {f"{record.name}/{key}": value for key, value in found.items()}
