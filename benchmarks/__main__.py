@@ -30,6 +30,7 @@ DEFAULT = {
 PARTS = {
     "gate": "steps over MuJoCo's in one run, against ratios that are kept; fails where one has doubled",
     "gate.write": "the same, and keeps the ratios of this run (benchmarks/baseline.json)",
+    "chain.followed": "a step inside an identification of 48 links with dry friction over one of `rollout`",
     "peers.speed": "of `peers`: a step alone and in batches, compile times",
     "peers.gradients": "of `peers`: derivatives of a rollout",
     "peers.accuracy": "of `peers`: energy and gaps of joints",

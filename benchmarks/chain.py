@@ -10,15 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 
 import spookax as sx
+from spookax.constraints import prepare
+from spookax.estimation.batch import one_recording
+from spookax.models import Multibody, ParameterMap, ProcessNoise
+from spookax.protocol import Noise
+from spookax.protocol.asked import first_hint
 from spookax.scene import Scene
-from spookax.stepping import state_from_joints
+from spookax.stepping import half_kick_back, state_from_joints
 from spookax.system import build
 
 from .measure import Row, compile_now, row, timed
 
 LINKS = (16, 64, 256)
 RUNGS = (8, 32)
-RUNS = 3
+FOLLOWED = 48  # links of an identification
+RUNS, ROUNDS = 3, 10
 STEPS = 200
 STEP = 0.002  # s
 LINK = 1 / 16  # m; links that shrink with their number would swing faster than the step follows
@@ -116,3 +122,42 @@ def _measured(kind: str, size: int) -> list[tuple[str, float, str]]:
         pivots = np.asarray(trajectory.pivots)
         found += [("pivots or trials, mean", float(pivots.mean()), ""), ("the most in a step", float(pivots.max()), "")]
     return found
+
+
+def followed() -> list[Row]:
+    """A step inside an identification, which follows a plan with noise and feedback, over one of `rollout`: dry
+    friction in every joint, the same motion. Both take turns, and the least of each counts."""
+    sx.enable_x64()
+    sensors = {"angle": {"type": "joint_position", "joint": "j0", "sd": 1e-3}}
+    parts = chain(FOLLOWED, coulomb=1e-3).model_dump(exclude_unset=True) | {"sensors": sensors}
+    system, params = build(Scene.model_validate(parts))
+    state = jax.jit(state_from_joints, static_argnums=0)(system, params, {"j0": {"position": 0.0, "rate": 1.0}})
+
+    def plain(params: sx.Params, state: sx.State) -> sx.Trajectory:
+        return sx.rollout(system, params, state, jnp.zeros((STEPS, 0)), throw=False)
+
+    rollout = compile_now(plain, params, state).call
+    none = ParameterMap(system, ())
+    model = Multibody(system, params, none, none, ProcessNoise("joints", 1e-3), (0,))
+    begin = jax.jit(lambda s: half_kick_back(system, prepare(system, params), s, jnp.zeros(0)))(state)
+    x0, z = model.body_state(begin, params.com), np.zeros(0)
+    plan = jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (STEPS, *a.shape)), x0)
+    w, gains = np.zeros((STEPS, model.noise_size)), np.zeros((STEPS, model.noise_size, model.tangent_size))
+    noise = Noise(jnp.ones(()), jnp.ones(1))
+
+    def evaluation() -> Any:
+        block = plan, w, gains, np.zeros((STEPS, 0))
+        return one_recording._follow(model, z, noise, *block, x0, first_hint(model))
+
+    _, path = evaluation()
+    trajectory = rollout(params, state)
+    apart = float(np.max(np.abs(np.asarray(path.x.near)[1:-1] - np.asarray(trajectory.position)[1:STEPS])))
+    assert int(trajectory.failed_step) < 0
+    times = [[timed(call, 0.0, 1).best for call in (lambda: rollout(params, state), evaluation)] for _ in range(ROUNDS)]
+    alone, inside = np.min(times, axis=0) * 1e6 / STEPS
+    case = f"chain, dry friction, {FOLLOWED}"
+    return [
+        row(case, "one step in a rollout", alone, "µs"),
+        row(case, "one step of an identification", inside, "µs", over=alone, to="rollout"),
+        row(case, "how far the motions are apart", apart, "rad"),
+    ]

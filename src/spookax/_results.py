@@ -1,6 +1,8 @@
 """Why a computation stopped. Each layer's enumeration extends the one below, so a cause survives upwards."""
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 
 
 class MLCP_RESULTS(eqx.Enumeration):
@@ -22,9 +24,10 @@ class MLCP_RESULTS(eqx.Enumeration):
         "conditions. Likely causes: N too badly conditioned for the arithmetic (raise the regularisation, "
         "or use float64), or an iterative solver with too few sweeps."
     )
-    bearing_limit = (
-        "Dry friction that grows with the force in its bearing did not settle: each pass of Newton's method gave "
-        "another level. Likely cause: several joints that lock each other. Lower `friction.bearing`, or the step size."
+    level_limit = (
+        "A level that follows other impulses (`friction.bearing`, or a row of one's own) did not settle: each pass of "
+        "Newton's method gave another. Likely cause: several of them that lock each other. Lower the factor, or the "
+        "step size."
     )
     contact_limit = (
         "The contacts of a step were not solved within the limit of Newton's iterations. Likely causes: contacts that "
@@ -93,3 +96,13 @@ class ESTIMATE_RESULTS(STEP_RESULTS):  # pyright: ignore
         "The estimation converged, but the cost is far above what its noise levels explain: a local "
         "minimum or a model that cannot explain the recording. Look at the residuals for the signal that does not fit."
     )
+
+
+def no_failure() -> STEP_RESULTS:
+    """The result of no step yet, as an array that a loop may carry."""
+    return jax.tree.map(jnp.asarray, STEP_RESULTS.successful)
+
+
+def worst(results: STEP_RESULTS) -> STEP_RESULTS:
+    """One result for those of many steps: a failure if there is any."""
+    return jax.tree.map(jnp.max, results)

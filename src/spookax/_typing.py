@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 AnyArray: TypeAlias = Array | np.ndarray  # on a device or on the host: what compiled functions take
 
@@ -12,4 +12,4 @@ Vector3: TypeAlias = Float[Array, " 3"]
 Quaternion: TypeAlias = Float[Array, " 4"]
 Matrix3: TypeAlias = Float[Array, "3 3"]
 
-__all__ = ["AnyArray", "Array", "Bool", "Float", "Int", "Matrix3", "Quaternion", "Scalar", "Vector3"]
+__all__ = ["AnyArray", "Array", "Bool", "Float", "Int", "Matrix3", "Quaternion", "Scalar", "Shaped", "Vector3"]

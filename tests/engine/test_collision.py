@@ -1,5 +1,8 @@
 """Where surfaces touch: gaps against distances of convex sets, and against how fast the bodies approach."""
 
+import functools
+import tempfile
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,13 +10,15 @@ import pytest
 import trimesh
 from engine.mechanisms import compiled
 
-from spookax.collision import Mesh, broad
-from spookax.collision.touch import Posed, touches
+from spookax.collision import KINDS, Posed, broad, touches
+from spookax.constraints.surfaces import meshes
 from spookax.math import rotation
-from spookax.scene.contacts import POINTS
+from spookax.scene import contacts
+from spookax.scene.hulls import hull_of
+from spookax.scene.shapes import Mesh
 
 DRAWS = 100
-FIXED = [kind for kind in POINTS if kind != ("box", "box")]  # places of boxes slide along the cut of two faces
+FIXED = [kind for kind in KINDS if not set(kind) <= {"box", "mesh"}]  # those slide along the cut of two faces
 ROUND = [kind for kind in FIXED if kind[1] != "plane"]
 SIZE = {
     "sphere": (0.2, 0.0, 0.0),
@@ -64,12 +69,14 @@ def draws(kind, seed=0):
 
 def posed(kind, r, R):
     """Both surfaces; the brick is the mesh of either, which those that are none do not look at."""
-    mesh = None
-    if "mesh" in kind:
-        brick = trimesh.creation.box(2 * np.array(SIZE["mesh"]))
-        one = Mesh(jnp.asarray(brick.vertices), jnp.ones(8, dtype=bool), jnp.asarray(brick.triangles))
-        mesh = jax.tree.map(lambda a: jnp.stack([a, a]), one)
-    return Posed(r, R, jnp.array([SIZE[shape] for shape in kind]), mesh)
+    return Posed(r, R, jnp.array([SIZE[shape] for shape in kind]), meshes([brick()] * 2, float))
+
+
+@functools.cache
+def brick():
+    with tempfile.TemporaryDirectory() as folder:
+        trimesh.creation.box(2 * np.array(SIZE["mesh"])).export(f"{folder}/brick.ply")
+        return hull_of(Mesh(type="mesh", file=f"{folder}/brick.ply"))
 
 
 def found(kind, r, turn):
@@ -122,7 +129,7 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
 def test_no_pair_is_farther_apart_than_the_broad_phase_says(kind):
     """It is a bound from below on the gap, and the gap above a plane."""
     r, turn = draws(kind)
-    between = broad.above if kind[1] == "plane" else broad.apart
+    between = KINDS[kind].apart
 
     def both(r, turn):
         R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
@@ -138,6 +145,24 @@ def test_no_pair_is_farther_apart_than_the_broad_phase_says(kind):
         assert np.mean(bound > 0) > 0.3 * np.mean(gap > 0)
 
 
+@pytest.mark.parametrize("shape", ["box", "mesh"])
+def test_a_capsule_lies_across_what_is_narrower(shape):
+    """Its ends are beyond the face: it touches where its axis passes the sides, as deep as it is."""
+    kind, turn = ("capsule", shape), jnp.array([[0.0, np.pi / 2, 0.0], [0.0, 0.0, 0.0]])
+    r = jnp.array([[0.02, 0.0, 0.195], [0.0, 0.0, 0.0]])
+    sizes = jnp.array([[0.1, 0.5, 0.0], SIZE[shape]])
+
+    def both(r, turn):
+        R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
+        return touches(kind, Posed(r, R, sizes, meshes([brick()] * 2, float)), [0], [1])
+
+    touch = jax.tree.map(np.asarray, compiled(both)(r, turn))
+    presses = np.asarray(touch.live & (touch.gap < 0))
+    np.testing.assert_allclose(np.unique(np.round(touch.point[presses, 0], 6)), [-0.3, 0.3])
+    np.testing.assert_allclose(touch.gap[presses], -0.005, atol=1e-6)
+    np.testing.assert_allclose(touch.normal[presses][:, 2], 1, atol=1e-12)
+
+
 def test_pairs_that_are_near_come_first_in_the_slots():
     near = jnp.array([False, True, False, True, True])
     for count, overflow in ((4, False), (3, False), (2, True)):
@@ -145,3 +170,7 @@ def test_pairs_that_are_near_come_first_in_the_slots():
         expected = [1, 3, 4][:count]
         assert number[filled].tolist() == expected
         assert bool(too_many) == overflow
+
+
+def test_scenes_know_all_kinds():
+    assert tuple(KINDS) == contacts.KINDS

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from engine.mechanisms import compiled
 
 from spookax import load
 from spookax.constraints import prepare
@@ -248,6 +249,19 @@ def test_inverse_dynamics_of_a_step_is_zero():
     after, _ = jax.jit(lambda s: step(system, prepared, s, jnp.zeros(0)))(state)
     v = jnp.concatenate([after.v, after.w], axis=-1)
     assert np.max(np.abs(inverse_dynamics(system, prepared, state, v, jnp.zeros(0)))) < 1e-9
+
+
+def test_nothing_holds_a_frictionless_ball_sideways():
+    """At rest, too, where its slip is zero: a step passes a speed on as it is."""
+    start = {**BALL, "initial": {"position": (0, 0, 0.1)}}
+    system, params, state = load(scene({"b": start}, {"floor": FLOOR, "b": ball("b")}, {"friction": 0.0}))
+    prepared = prepare(system, params)
+
+    def after(v):
+        return step(system, prepared, eqx.tree_at(lambda s: s.v, state, v[None]), jnp.zeros(0))[0].v[0]
+
+    pushed = compiled(lambda v: jax.jvp(after, (v,), (jnp.array([1.0, 0.5, 0.0]),))[1])(jnp.zeros(3))
+    np.testing.assert_allclose(pushed, [1.0, 0.5, 0.0], atol=1e-12)
 
 
 @pytest.mark.parametrize("change", ["body: cubes", "material: ice", "size: [0.2, 0.2, -0.2]"])

@@ -96,7 +96,6 @@ FREE = '<body name="{0}"><freejoint/><geom name="{0}" type="sphere" size="0.1" {
 @pytest.mark.parametrize(
     ("first", "second", "extra", "words"),
     [
-        ('condim="6"', "", "", "spins or rolls"),
         ('margin="0.01"', "", "", "`margin`"),
         ('type="ellipsoid" size="0.1 0.2 0.3"', "", "", "ellipsoid on sphere: 1"),
         ("", "", '<contact><pair geom1="a" geom2="b" friction="0.1 0.1 0 0 0"/></contact>', None),
@@ -116,6 +115,21 @@ def test_what_surfaces_do_not_say_is_listed(first, second, extra, words, tmp_pat
     with pytest.raises(MjcfError) as refused:
         import_mjcf(file)
     assert any(words in problem.message for problem in refused.value.problems)
+
+
+def test_friction_that_spins_and_rolls_is_read_and_written(tmp_path):
+    """Of the kinds that `condim` switches on."""
+    numbers = 'condim="{}" friction="0.8 0.02 0.003"'
+    bodies = FREE.format("a", numbers.format(6)) + FREE.format("b", numbers.format(4))
+    floor = '<geom name="floor" type="plane" size="1 1 .1" condim="1" friction="0 0 0"/>'
+    pairs = '<contact><exclude body1="a" body2="b"/></contact>'
+    scene = import_mjcf(write(tmp_path, f"<worldbody>{floor}{bodies}</worldbody>{pairs}")).scene
+    assert not write_mjcf(scene, tmp_path / "again.xml")
+    for found in (scene, import_mjcf(tmp_path / "again.xml").scene):
+        contacts = contacts_of(found)
+        materials = [contacts.materials[contacts.surfaces[name].material] for name in ("a", "b")]
+        told = [(m.friction, m.spinning_friction, m.rolling_friction) for m in materials]
+        np.testing.assert_allclose(told, [(0.8, 0.02, 0.003), (0.8, 0.02, 0.0)], atol=1e-9)
 
 
 def test_friction_that_is_not_the_larger_of_two_is_listed(tmp_path):

@@ -14,6 +14,7 @@ import spookax as sx
 from spookax.report import write_report
 from spookax.study import read_recordings
 from spookax.study.comparing.forecast import choose, forecast, load_forecaster
+from spookax.study.identifying import predict
 from spookax.study.identifying.estimate import Estimate
 from spookax.study.identifying.predict import errors
 
@@ -167,6 +168,21 @@ def test_recordings_are_predicted_and_estimates_compared(folder: Path):
     assert table["rms"][str(wrong)] > 1e-2
     assert abs(table["rms"][scene] - table["rms"][str(right)]) < 1e-6
     assert f"{table['best']}*" in done.stdout
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e3])
+def test_the_first_state_is_found_with_process_noise_at_first(factor, folder: Path, monkeypatch):
+    """With less than is usual trajectories do not follow the readings; in the end it is the estimate's."""
+    levels, fit = [], predict.fit
+
+    def watched(problem: Any, stages: Any, *rest: Any) -> Any:
+        levels.append([float(np.asarray(stage.noise.process)) for stage in stages])
+        return fit(problem, stages, *rest)
+
+    monkeypatch.setattr(predict, "fit", watched)
+    off = forecast(made(folder, 2.0, process=factor), recordings=["test"]).content["runs"]["test"]["signals"]["scale"]
+    assert levels == [[max(1.0, factor), factor]]
+    assert off["rms"] < 1e-6
 
 
 @pytest.mark.slow  # the filter is compiled

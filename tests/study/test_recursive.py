@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -10,6 +11,8 @@ from cli.scenes import refused, run
 from study.test_identify import DRIVE, GAIN, STARTS, STEPS, SWING, TRUTH, H, angles, entry, pendulum, write_csv
 
 import spookax as sx
+import spookax.study.tracking.filter_recordings as module
+from spookax._results import STEP_RESULTS
 from spookax.scene.paths import numeric_paths
 from spookax.study.tracking.filter_recordings import Tracking, filter_recordings, smooth_recordings
 
@@ -136,6 +139,7 @@ def test_shell(folder: Path, tmp_path: Path, filtered: Tracking):
     assert {file.name for file in out.iterdir()} == {"tracking.json", "states.npz", "scene.yaml", "tracking.html"}
     content = json.loads((out / "tracking.json").read_text())
     assert content["kind"] == "smoothed"
+    assert content["status"] == "successful"
     assert "recording second" in result.stderr
     assert "1 steps out of the ordinary" in result.stdout
     page = (out / "tracking.html").read_text(encoding="utf-8")
@@ -144,6 +148,28 @@ def test_shell(folder: Path, tmp_path: Path, filtered: Tracking):
     scene = sx.read_scene(out / "scene.yaml")
     assert numeric_paths(scene)[GAIN] == pytest.approx(content["parameters"][GAIN]["value"])
     assert run("view", out, "--html", tmp_path / "motion.html").exit_code == 0
+
+
+def test_steps_that_were_not_solved_are_told(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In the result and by the shell, as an identification does."""
+    plain = module.by_filter
+
+    def stubborn(*args):
+        found = plain(*args)
+        wrong = np.arange(len(found.factor)) == 3
+        limit = STEP_RESULTS.pivot_limit
+        return found._replace(result=jax.tree.map(lambda a, b: np.where(wrong, b, a), found.result, limit))
+
+    monkeypatch.setattr(module, "by_filter", stubborn)
+    out = tmp_path / "out"
+    result = run("filter", study(folder, gate=1e-6), "--out", out)
+    assert result.exit_code == 1
+    told = f"Recording first: 1 of {STEPS} steps were not solved, the first at {3 * H:g} s. The complementarity problem"
+    assert told in result.stderr
+    content = json.loads((out / "tracking.json").read_text())
+    assert content["status"] == "step_failed"
+    assert told in content["message"]
+    assert "Recording second" in content["runs"]["second"]["unsolved"]
 
 
 def test_mistakes_are_named(folder: Path, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Boxes: with spheres, capsules and each other. Every function takes the first and the second surface, see `touch`.
+"""Boxes: with spheres and each other. Every function takes the first and the second surface, see `kinds`.
 
 Two boxes: separating axes (6 faces, 9 pairs of edges; Gottschalk, Lin, Manocha (1996)) say whether a face or a pair of
 edges is nearest. A face of one box, the reference, is cut with the nearest face of the other, a parallelogram seen from
@@ -12,11 +12,8 @@ import numpy as np
 
 from .._typing import Array
 from ..math.product import matmul, matvec
+from .polyhedron import ALIKE, FACES_FIRST, PARALLEL, ROUND, first_ones
 
-_FACES_FIRST = 1e-3  # of the least half length: faces of A before those of B before edges, so that ties do not flicker
-_ALIKE = 1e-6  # of the area of a face: corners of the cut nearer than that are one
-_ROUND = 1e-9
-_PARALLEL = 1e-4  # squared sine of the angle between two edges below which their product is no axis
 _KEPT = 8
 _QUAD = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
@@ -24,37 +21,10 @@ _QUAD = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 def sphere_box(A, B):
     """The point of the box nearest to the centre; for a centre inside, out of the nearest face."""
     q = matvec(B.R.T, A.r - B.r)[None]
-    return *_balls(q, A.size[0], B), jnp.ones(1, dtype=bool)
+    return *balls(q, A.size[0], B), jnp.ones(1, dtype=bool)
 
 
-def capsule_box(A, B):
-    """Both ends of the capsule, and the point of its axis that is nearest to an edge or corner of the box.
-
-    The squared distance from the box is convex along the axis, its slope piecewise linear, with corners where the axis
-    passes the planes of the faces: between the two of them next to the root it is a straight line.
-    """
-    along, c, length = matvec(B.R.T, A.R[:, 2]), matvec(B.R.T, A.r - B.r), A.size[1]
-    slanted = jnp.abs(along) > _ROUND
-    to_faces = (jnp.stack([B.size, -B.size]) - c) / jnp.where(slanted, along, 1.0)
-    ends = jnp.stack([length, -length])
-    t = jnp.concatenate([jnp.clip(jnp.where(slanted, to_faces, length), -length, length).reshape(-1), ends])
-
-    def slope(t: Array) -> Array:
-        q = c + t[..., None] * along
-        return jnp.sum((q - jnp.clip(q, -B.size, B.size)) * along, axis=-1)
-
-    falls, rises = slope(t) <= 0, slope(t) >= 0
-    low, high = jnp.max(jnp.where(falls, t, -length)), jnp.min(jnp.where(rises, t, length))
-    a, b = slope(low), slope(high)
-    grows = b - a > 0
-    middle = jnp.where(grows, low - a * (high - low) / jnp.where(grows, b - a, 1.0), (low + high) / 2)
-    q = c + jnp.append(ends, middle)[:, None] * along
-    beyond = jnp.sum(jnp.abs(q[2]) > B.size)
-    within = (jnp.abs(middle) < length) & (beyond != 1)  # what is nearest to a face has its ends there
-    return *_balls(q, A.size[0], B), jnp.concatenate([jnp.ones(2, dtype=bool), within[None]])
-
-
-def _balls(q: Array, radius: Array, B) -> tuple[Array, Array, Array]:
+def balls(q: Array, radius: Array, B) -> tuple[Array, Array, Array]:
     """Place, normal and gap of balls with their centres at q (k, 3) in the axes of the box."""
     d = q - jnp.clip(q, -B.size, B.size)
     square = jnp.sum(d * d, axis=-1)
@@ -76,7 +46,7 @@ def box_box(A, B):
     apart_A = jnp.abs(matvec(axes_A, d)) - A.size - matvec(overlap, B.size)
     apart_B = jnp.abs(matvec(axes_B, d)) - B.size - matvec(overlap.T, A.size)
     normals, apart_edges = _edge_axes(A, B, axes_A, axes_B, d)
-    margin = _FACES_FIRST * jnp.minimum(jnp.min(A.size), jnp.min(B.size))
+    margin = FACES_FIRST * jnp.minimum(jnp.min(A.size), jnp.min(B.size))
     of_A = jnp.max(apart_A) + margin >= jnp.max(apart_B)
     by_edges = jnp.max(apart_edges) > jnp.where(of_A, jnp.max(apart_A), jnp.max(apart_B)) + margin
 
@@ -93,7 +63,7 @@ def _edge_axes(A, B, axes_A: Array, axes_B: Array, d: Array) -> tuple[Array, Arr
     """Products of the edges, from A to B, and how far apart the boxes are along each; -inf for parallel edges."""
     product = jnp.cross(axes_A[:, None], axes_B[None]).reshape(9, 3)
     square = jnp.sum(product * product, axis=-1)
-    exists = square > _PARALLEL
+    exists = square > PARALLEL
     unit = product / jnp.sqrt(jnp.where(exists, square, 1.0))[:, None]
     along = matvec(unit, d)
     reach = matvec(jnp.abs(matmul(unit, A.R)), A.size) + matvec(jnp.abs(matmul(unit, B.R)), B.size)
@@ -123,27 +93,21 @@ def _cut(X, Y, face: Array) -> tuple[Array, Array, Array, Array]:
     alpha, beta = (rest[:, 0] * q[1] - rest[:, 1] * q[0]) / area, (p[0] * rest[:, 1] - p[1] * rest[:, 0]) / area
     lifted = jnp.concatenate([corners, (centre[2] + alpha * p[2] + beta * q[2])[:, None]], axis=-1)
     within = [
-        jnp.all(jnp.abs(quad[:, :2]) <= limits + _ROUND, axis=-1),
-        (jnp.abs(alpha) <= 1 + _ROUND) & (jnp.abs(beta) <= 1 + _ROUND),
+        jnp.all(jnp.abs(quad[:, :2]) <= limits + ROUND, axis=-1),
+        (jnp.abs(alpha) <= 1 + ROUND) & (jnp.abs(beta) <= 1 + ROUND),
     ]
     candidates = [quad, lifted]
     side = jnp.roll(quad, -1, axis=0) - quad
     for axis in (0, 1):
         for sign in (-1.0, 1.0):
             slope = side[:, axis]
-            crosses = jnp.abs(slope) > _ROUND
+            crosses = jnp.abs(slope) > ROUND
             t = (sign * limits[axis] - quad[:, axis]) / jnp.where(crosses, slope, 1.0)
             at = quad + t[:, None] * side
             candidates.append(at)
             within.append(crosses & (t > 0) & (t < 1) & (jnp.abs(at[:, 1 - axis]) < limits[1 - axis]))
     found, valid = jnp.concatenate(candidates), jnp.concatenate(within)
-    flat = jax.lax.stop_gradient(found[:, :2])
-    near = jnp.sum((flat[:, None] - flat[None]) ** 2, axis=-1) < _ALIKE * limits[0] * limits[1]
-    before = np.tri(len(flat), k=-1, dtype=bool)
-    valid = valid & ~jnp.any(near & before & valid[None], axis=1)
-    place = jnp.cumsum(valid) - 1  # those that there are come first, without a sort, which not every program has
-    chosen = (valid & (place == np.arange(_KEPT)[:, None])).astype(found.dtype)
-    kept, live = matmul(chosen, found), jnp.arange(_KEPT) <= place[-1]
+    kept, live = first_ones(found, valid, _KEPT, ALIKE * limits[0] * limits[1])
     base = X.r + X.size[face] * out
     points = base + kept[:, :1] * u + kept[:, 1:2] * w + kept[:, 2:] / 2 * out
     return points, out, kept[:, 2], live
@@ -158,7 +122,7 @@ def _crossing(A, B, axes_A: Array, axes_B: Array, normal: Array, edges: Array) -
     u, w, d = axes_A[a], axes_B[b], p - q
     cos = jnp.sum(u * w)
     square = 1 - cos * cos
-    scale = 1 / jnp.where(square > _PARALLEL, square, 1.0)
+    scale = 1 / jnp.where(square > PARALLEL, square, 1.0)
     s, t = (cos * jnp.sum(w * d) - jnp.sum(u * d)) * scale, (jnp.sum(w * d) - cos * jnp.sum(u * d)) * scale
     p, q = p + s * u, q + t * w
     return (p + q) / 2, jnp.sum(normal * (q - p))

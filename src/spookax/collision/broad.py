@@ -10,7 +10,7 @@ import numpy as np
 from .._typing import Array, Bool, Float, Int
 from ..math.blocks import gathered
 from ..math.product import matmul
-from .touch import Posed
+from .posed import Posed
 
 Indices = Int[np.ndarray, " pairs"]
 

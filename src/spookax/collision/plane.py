@@ -1,4 +1,4 @@
-"""Surfaces on a plane: their lowest points. Every function takes the surface and the plane, see `touch`."""
+"""Surfaces on a plane: their lowest points. Every function takes the surface and the plane, see `kinds`."""
 
 import itertools
 
@@ -37,8 +37,8 @@ def box(A, B):
 
 def mesh(A, B):
     """All vertices: a choice among them could jump."""
-    points, normal, gap, _ = _above(A, B, A.r + matmul(A.mesh.vertices, A.R.T))
-    return points, normal, gap, A.mesh.is_vertex
+    points, normal, gap, _ = _above(A, B, A.r + matmul(A.solid.vertices, A.R.T))
+    return points, normal, gap, A.solid.is_vertex
 
 
 def cylinder(A, B):

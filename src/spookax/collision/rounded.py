@@ -1,5 +1,5 @@
 """Spheres and capsules on each other, spheres on cylinders. Every function takes the first and the second surface, see
-`touch`."""
+`kinds`."""
 
 import jax.numpy as jnp
 

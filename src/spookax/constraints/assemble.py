@@ -122,6 +122,8 @@ def violations(
     for row in system.bounded:  # these nodes have no rows of their own
         nothing = jnp.zeros((system.width, 6), dtype=kin.r.dtype)
         append(nothing[:, 0], (nothing,) * sum(name != "world" for name in row.bodies), True)
+    if system.num_followed_edges:
+        jacobians.append(jnp.zeros((system.num_followed_edges, system.width, 6), dtype=kin.r.dtype))
     return Violations(*(part[0] if len(part) == 1 else jnp.concatenate(part) for part in (gaps, drives, jacobians)))
 
 

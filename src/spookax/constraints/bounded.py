@@ -18,7 +18,7 @@ from .prepared import Prepared, inverse_masses
 
 
 class Own(NamedTuple):
-    """These rows at a state, impulses x: w = b_ahead v+ + slack x + offset, see `boxes`."""
+    """These rows at a state: w = b_ahead v+ + slack x + offset, see `boxes`. x are impulses, or parts of a level."""
 
     b: Float[Array, "own_sides 6"]
     b_ahead: Float[Array, "own_sides 6"]
@@ -26,6 +26,7 @@ class Own(NamedTuple):
     offset: Float[Array, " own"]
     lower: Float[Array, " own"]
     upper: Float[Array, " own"]
+    growth: Float[Array, " followed"]  # level per impulse, of every line and each that it follows
 
 
 def unilateral(system: System) -> np.ndarray:
@@ -38,7 +39,7 @@ def rows(system: System, prepared: Prepared, state: State, kin: frames.Kinematic
     params, h = prepared.params, prepared.params.step
     v = jnp.concatenate([state.v, state.w], axis=-1)
     if not system.own_lines:
-        return Own(*(jnp.zeros((0, 6), dtype=v.dtype),) * 2, *(jnp.zeros(0, dtype=v.dtype),) * 4)
+        return Own(*(jnp.zeros((0, 6), dtype=v.dtype),) * 2, *(jnp.zeros(0, dtype=v.dtype),) * 5)
     here, b = _linearised(system, params, kin, state.time)
 
     def later(dt: Scalar) -> tuple[Array, Array]:
@@ -60,7 +61,16 @@ def rows(system: System, prepared: Prepared, state: State, kin: frames.Kinematic
     mobility = sums(inverse_masses(prepared, b[:, None], bodies)[:, 0], _sides_of_line(system))
     slack = take(params.row_compliance, _numbers(system)) * mobility
     lower, upper = _limits(system, params, here)
-    return Own(b, b_ahead, slack, jnp.where(gap_row, gap, speed), h * lower, h * upper)
+    unit, follows = h, follows_others(system)
+    if follows.any():
+        slack, unit = jnp.where(follows, params.v_creep, slack), jnp.where(follows, 1.0, h)
+    offset = jnp.where(gap_row, gap, speed)
+    return Own(b, b_ahead, slack, offset, unit * lower, unit * upper, _growth(system, params, here))
+
+
+def follows_others(system: System) -> np.ndarray:
+    """Which of the user's lines have a level that others give, (own,)."""
+    return np.array([bool(system.bounded[b].follows) for b, _ in system.own_lines], dtype=bool)
 
 
 def rates(system: System, b: Float[Array, "own_sides 6"], v: Float[Array, "bodies 6"]) -> Float[Array, " own"]:
@@ -102,6 +112,16 @@ def _limits(system: System, params: Params, like: Array) -> tuple[Array, Array]:
         for bound, found in ((lower, least), (upper, most)):
             bound.append(jnp.broadcast_to(jnp.asarray(found, dtype=like.dtype), (row.num_rows,)))
     return jnp.concatenate(lower), jnp.concatenate(upper)
+
+
+def _growth(system: System, params: Params, like: Array) -> Array:
+    """`factors` of all rows that follow others, in the order of `System.following`."""
+    found = [
+        jnp.broadcast_to(row.factors(values), (row.num_rows, len(row.follows))).reshape(-1).astype(like.dtype)
+        for row, values in zip(system.bounded, params.rows[len(system.constraints) :], strict=True)
+        if row.follows
+    ]
+    return jnp.concatenate(found) if found else jnp.zeros(0, dtype=like.dtype)
 
 
 def _numbers(system: System) -> list[int]:

@@ -6,12 +6,16 @@ Each acts along a line (`System.boxes`) with the Jacobian b. Unknown x, impulse 
 
 | row | force | rate | slack | offset | x |
 |---|---|---|---|---|---|
-| dry friction | F = h f + bearing |lam| | 1 | v_creep | 0 | -1 .. 1, or .. `backward` where that is another level |
+| dry friction | h f, and what it follows | 1 | v_creep | 0 | -1 .. 1, or .. `backward` where that is another level |
 | stop, beyond it (e: position - stop) | 1 | 1 | Sigma | 4 gamma e / h | 0 .. inf lower, -inf .. 0 upper |
 | stop, before it | 1 | 1 | Sigma | e / h: the step ends at the stop | the same |
 | motor with a largest force f | h f | kappa | h f | -push, see `motors` | -1 .. 1 |
 | element, spring k and reach d, deflection c | h k d | 1 | 4 d / h | 4 c / h - (b v if it sticks) | -1 .. 1 |
 | the user's own, see `bounded` | 1 | 1 | Sigma | of its gap or speed | h times its limits |
+| the same that follows others | only what it follows | 1 | v_creep | of its speed | its limits |
+
+A level may grow with other impulses: the force of a row is `force`, and for each of its entries in `System.following`
+`growth` times the size of the impulses that are followed. Those across the axis of a bearing make its dry friction.
 
 Source: Marklund, Servin, Larson (2025), eqs. (2.19)-(2.22). The rows of a motor are multiplied by its kappa, so that
 it may be zero. Those of a stop lack Spook's gamma b v, which lets part of the speed of an impact pass: what happens to
@@ -43,13 +47,13 @@ class Box(eqx.Module):
     offset: Float[Array, " boxes"]
     lower: Float[Array, " boxes"]
     upper: Float[Array, " boxes"]
-    bearing: Float[Array, " bearings"]  # of `System.bearings`: friction impulse per impulse across the axis
+    growth: Float[Array, " followed"]  # of `System.following`: force per size of what is followed
 
 
 def empty(system: System, dtype: jnp.dtype) -> Box:
     """Rows that never push."""
     zero, one = jnp.zeros(len(system.boxes), dtype=dtype), jnp.ones(len(system.boxes), dtype=dtype)
-    return Box(zero, one, one, zero, -one, one, jnp.zeros(len(system.bearings), dtype=dtype))
+    return Box(zero, one, one, zero, -one, one, jnp.zeros(len(system.following), dtype=dtype))
 
 
 def dry_friction(
@@ -145,8 +149,10 @@ def rows(system: System, here: Here) -> Box:
     parts = [part for supply in suppliers if (part := supply(system, here)) is not None]
     if not parts:
         return empty(system, here.rate.dtype)
-    bearing = take(here.prepared.params.bearing, [system.friction_axes[i] for i in system.bearings])
-    return Box(*map(jnp.concatenate, zip(*parts, strict=True)), bearing=bearing)
+    growth = take(here.prepared.params.bearing, system.bearings)
+    if bounded.follows_others(system).any():
+        growth = jnp.concatenate([growth, here.own.growth])
+    return Box(*map(jnp.concatenate, zip(*parts, strict=True)), growth=growth)
 
 
 def _friction(system: System, here: Here) -> Part | None:
@@ -206,4 +212,5 @@ def _own(system: System, here: Here) -> Part | None:
     if not system.own_lines:
         return None
     one = jnp.ones_like(here.own.offset)
-    return Part(one, one, here.own.slack, here.own.offset, here.own.lower, here.own.upper)
+    force = jnp.where(bounded.follows_others(system), 0.0, one)
+    return Part(force, one, here.own.slack, here.own.offset, here.own.lower, here.own.upper)

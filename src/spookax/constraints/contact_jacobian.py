@@ -18,16 +18,16 @@ from ..system import System
 
 
 class Sides(eqx.Module):
-    """Jacobians of every (place, body) of `System.contacts.sides`, in the axes n, t1, t2 of the place."""
+    """Jacobians of every (place, body) of `System.contacts.sides`: rows n, t1, t2 of the place, then turning."""
 
-    J: Float[Array, "sides 3 6"]
+    J: Float[Array, "sides rows 6"]
 
-    def rates(self, system: System, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
+    def rates(self, system: System, v: Float[Array, "bodies 6"]) -> Float[Array, "points rows"]:
         """J v."""
         of = system.contacts
         return sums(matvec(self.J, take(v, [body for _, body in of.sides])), of.sides_of_points())
 
-    def pushes(self, system: System, lam: Float[Array, "points 3"]) -> Float[Array, "bodies 6"]:
+    def pushes(self, system: System, lam: Float[Array, "points rows"]) -> Float[Array, "bodies 6"]:
         """J^T lam."""
         of = system.contacts
         each = matvec(jnp.swapaxes(self.J, 1, 2), take(lam, [point for point, _ in of.sides]))
@@ -51,17 +51,17 @@ class Slots(eqx.Module):
     overflow: Bool[Array, ""]  # more pairs are near each other than slots can hold
     to_first: Float[Array, "slots 6 6"]  # twist of the pair from the velocity of its first body
     to_second: Float[Array, "slots 6 6"]  # and of the second, with its sign
-    X: Float[Array, "points 3 6"]  # rates of the places from the twist
+    X: Float[Array, "points rows 6"]  # rates of the places from the twist
     order: Order | None  # of many bodies
 
-    def rates(self, system: System, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
+    def rates(self, system: System, v: Float[Array, "bodies 6"]) -> Float[Array, "points rows"]:
         """J v."""
         v = jnp.concatenate([v, jnp.zeros_like(v[:1])])
         mine, other = gathered(v, self.first), gathered(v, self.second)
         twist = matvec(self.to_first, mine) + matvec(self.to_second, other)
         return jnp.sum(self.X * to_points(system, twist)[:, None], axis=-1)
 
-    def pushes(self, system: System, lam: Float[Array, "points 3"]) -> Float[Array, "bodies 6"]:
+    def pushes(self, system: System, lam: Float[Array, "points rows"]) -> Float[Array, "bodies 6"]:
         """J^T lam."""
         wrench = _by_slots(system, jnp.sum(self.X * lam[..., None], axis=1))
         ends = jnp.concatenate([self.to_first, self.to_second])
@@ -70,12 +70,15 @@ class Slots(eqx.Module):
         return none.at[jnp.concatenate([self.first, self.second])].add(each, mode="promise_in_bounds")[:-1]
 
     def added(
-        self, system: System, matrix: Float[Array, "n n"], slope: Float[Array, "points 3 3"]
+        self, system: System, matrix: Float[Array, "n n"], slope: Float[Array, "points rows rows"]
     ) -> Float[Array, "n n"]:
         """A matrix whose first rows are those of the bodies in their order, six each, with J^T slope J added."""
         pulled, parts, begin = matmul(slope, self.X), [], 0
-        for count, places in system.contacts.parts:
-            mine = (a[begin : begin + count * places].reshape(count, 3 * places, 6) for a in (self.X, pulled))
+        for group in system.contacts.groups:
+            count, places = group.looked_at, group.places
+            mine = (
+                a[begin : begin + count * places].reshape(count, places * self.X.shape[1], 6) for a in (self.X, pulled)
+            )
             X, Y = mine
             parts.append(matmul(jnp.swapaxes(X, 1, 2), Y))
             begin += count * places
@@ -95,23 +98,36 @@ class Slots(eqx.Module):
         return lax.dynamic_update_slice(matrix, of_bodies[:size, :size], (0, 0))
 
 
-def to_points(system: System, of_slots: Float[Array, "slots ..."]) -> Float[Array, "points ..."]:
-    """What every slot has, at each of its places."""
+def about(
+    axes: Float[Array, "points rows axes"], arm: Float[Array, "points 3"]
+) -> tuple[Float[Array, "points rows 3"], Float[Array, "points rows 3"]]:
+    """Forces and torques of unit impulses in the rows of places, about points at -`arm` from them, in world axes.
+
+    `axes`: of forces alone, or of forces and of torques.
+    """
+    force = axes[..., :3]
+    torque = rotation.cross(arm[:, None, :], force)
+    return force, torque if axes.shape[2] == 3 else torque + axes[..., 3:]
+
+
+def to_points(system: System, of_pairs: Float[Array, "pairs ..."]) -> Float[Array, "points ..."]:
+    """What every pair that is looked at has, at each of its places."""
     parts, begin = [], 0
-    for count, places in system.contacts.parts:
-        mine = of_slots[begin : begin + count]
-        spread = jnp.broadcast_to(mine[:, None], (count, places, *mine.shape[1:]))
+    for group in system.contacts.groups:
+        mine = of_pairs[begin : begin + group.looked_at]
+        spread = jnp.broadcast_to(mine[:, None], (group.looked_at, group.places, *mine.shape[1:]))
         parts.append(spread.reshape(-1, *mine.shape[1:]))
-        begin += count
+        begin += group.looked_at
     return joined(parts)
 
 
 def _by_slots(system: System, of_points: Float[Array, "points 6"]) -> Float[Array, "slots 6"]:
     """Sums over the places of every slot."""
     parts, begin = [], 0
-    for count, places in system.contacts.parts:
-        parts.append(jnp.sum(of_points[begin : begin + count * places].reshape(count, places, 6), axis=1))
-        begin += count * places
+    for group in system.contacts.groups:
+        end = begin + group.looked_at * group.places
+        parts.append(jnp.sum(of_points[begin:end].reshape(group.looked_at, group.places, 6), axis=1))
+        begin = end
     return joined(parts)
 
 

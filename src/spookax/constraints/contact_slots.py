@@ -6,29 +6,38 @@ pairs are in slots is a choice without derivative: what is left out would not pu
 hold, `Slots.overflow` says so.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import Array, Bool, Float, Int
-from ..collision import Posed, Touch, broad, touches
+from .._typing import AnyArray, Array, Bool, Float
+from ..collision import KINDS, Posed, broad
 from ..math import dense, rotation
 from ..math.blocks import gathered, joined, take
 from ..system import Params, System
-from .contact_jacobian import Order, Slots, to_points, twists
+from .contact_jacobian import Order, Slots, about, to_points, twists
 
 _PART = 0.05  # of the least half length or radius of both surfaces, by which they may be apart
 
 
 class Chosen(NamedTuple):
-    """The pairs in slots, those of one kind together."""
+    """The pairs that are looked at, those of one kind together: arrays of numbers that are known when the program is
+    built, or found while it runs."""
 
-    pair: Int[Array, " slots"]  # as in `System.contacts.pairs`, any in an empty slot
-    filled: Bool[Array, " slots"]
-    surfaces: Int[Array, "slots 2"]
-    overflow: Bool[Array, ""]
+    counts: tuple[int, ...]  # of every kind
+    pair: AnyArray  # as in `System.contacts.pairs`, any in an empty slot (slots,)
+    surfaces: AnyArray  # (slots, 2)
+    filled: Bool[Array, " slots"] | None = None  # none: all are
+    overflow: Bool[Array, ""] | None = None
+
+
+def every(system: System) -> Chosen:
+    """All pairs."""
+    of = system.contacts
+    return Chosen(tuple(group.pairs for group in of.groups), np.arange(len(of.pairs)), of.ends)
 
 
 def choose(
@@ -40,22 +49,22 @@ def choose(
     posed, r, v = jax.lax.stop_gradient((posed, r, v))
     ahead, small = _ahead(system, params, posed, r, v), _smallest(posed)
     numbers, filled, overflow = [], [], jnp.array(False)
-    for kind, count in zip(of.kinds, of.slots, strict=True):
-        pairs = of.pairs_of_kind(kind)
-        if count == len(pairs):
+    for group in of.groups:
+        pairs = np.arange(group.begin, group.begin + group.pairs)
+        if group.looked_at == group.pairs:
             numbers.append(jnp.asarray(pairs))
-            filled.append(jnp.ones(count, dtype=bool))
+            filled.append(jnp.ones(group.pairs, dtype=bool))
             continue
         first, second = of.ends[pairs].T
-        between = (broad.above if kind[1] == "plane" else broad.apart)(types, posed, first, second)
+        apart = KINDS[group.kind].apart(types, posed, first, second)
         margin = gathered(ahead, first) + gathered(ahead, second)
         margin = margin + _PART * jnp.minimum(gathered(small, first), gathered(small, second))
-        number, here, too_many = broad.slots(between < margin, count)
-        numbers.append(number + pairs[0])  # pairs of one kind follow each other
+        number, here, too_many = broad.slots(apart < margin, group.looked_at)
+        numbers.append(number + group.begin)
         filled.append(here)
         overflow = overflow | too_many
     pair = joined(numbers)
-    return Chosen(pair, joined(filled), gathered(jnp.asarray(of.ends), pair), overflow)
+    return Chosen(of.slots, pair, gathered(jnp.asarray(of.ends), pair), joined(filled), overflow)
 
 
 def _ahead(system: System, params: Params, posed: Posed, r: Array, v: Array) -> Float[Array, " surfaces"]:
@@ -76,35 +85,44 @@ def _smallest(posed: Posed) -> Float[Array, " surfaces"]:
     return jnp.min(jnp.where(posed.size > 0, posed.size, jnp.inf), axis=-1)
 
 
-def touch(system: System, posed: Posed, chosen: Chosen) -> Touch:
-    """The places of the pairs in slots."""
-    of, parts, begin = system.contacts, [], 0
-    for kind, count in zip(of.kinds, of.slots, strict=True):
-        first, second = chosen.surfaces[begin : begin + count].T
-        parts.append(touches(kind, posed, first, second))
-        begin += count
-    found = jax.tree.map(lambda *a: joined(a), *parts)
-    return found._replace(live=found.live & to_points(system, chosen.filled))
+def of_surfaces(numbers: Sequence[int], chosen: Chosen) -> tuple[AnyArray, AnyArray]:
+    """A number of the first and of the second surfaces of the pairs, known when the program is built where they are."""
+    if isinstance(chosen.surfaces, np.ndarray):
+        first, second = np.array(numbers)[chosen.surfaces].T
+    else:
+        first, second = gathered(jnp.asarray(numbers), chosen.surfaces).T
+    return first, second
+
+
+def bodies_of(system: System, chosen: Chosen) -> tuple[AnyArray, AnyArray]:
+    """Bodies of the surfaces of the pairs; that of the world is the number of all bodies."""
+    return of_surfaces([surface.body % (system.num_bodies + 1) for surface in system.contacts.surfaces], chosen)
+
+
+def one_of(system: System, first: AnyArray, second: AnyArray) -> AnyArray:
+    """The first body of every pair, or the second where the first is the world."""
+    either = np.where if isinstance(first, np.ndarray) else jnp.where
+    return either(first < system.num_bodies, first, second)
 
 
 def jacobian(
     system: System,
     chosen: Chosen,
     point: Float[Array, "points 3"],
-    frame: Float[Array, "points 3 3"],
+    axes: Float[Array, "points rows axes"],
     r: Float[Array, "bodies 3"],
     e: Float[Array, "bodies 4"],
 ) -> Slots:
     """What bodies do at the places of the pairs in slots."""
-    bodies = np.array([surface.body % (system.num_bodies + 1) for surface in system.contacts.surfaces])
-    A, B = gathered(jnp.asarray(bodies), chosen.surfaces).T
+    assert chosen.filled is not None
+    assert chosen.overflow is not None
+    A, B = map(jnp.asarray, bodies_of(system, chosen))
     r = jnp.concatenate([r, jnp.zeros_like(r[:1])])
     R = jnp.concatenate([rotation.matrix(e), jnp.eye(3, dtype=r.dtype)[None]])
     r_A, r_B = gathered(r, A), gathered(r, B)
-    about = jnp.where((system.num_bodies > A)[:, None], r_A, r_B)
-    arm = point - to_points(system, about)
-    X = jnp.concatenate([frame, rotation.cross(arm[:, None, :], frame)], axis=-1)
-    to_first, to_second = twists(about, r_A, gathered(R, A)), -twists(about, r_B, gathered(R, B))
+    centre = gathered(r, one_of(system, A, B))
+    X = jnp.concatenate(about(axes, point - to_points(system, centre)), axis=-1)
+    to_first, to_second = twists(centre, r_A, gathered(R, A)), -twists(centre, r_B, gathered(R, B))
     pair = jnp.where(chosen.filled, chosen.pair, -1)
     ordered = not system.node_rows and bool(dense.windows(6 * system.num_bodies))
     order = _order(jax.lax.stop_gradient(r[:-1]), chosen.filled, A, B) if ordered else None

@@ -11,10 +11,13 @@ itself it lets what slides glide upwards, with a rate mu |v_t|. That rate is add
 De Saxce and Feng (1998)), taken from the velocity before the step and, where slip has changed in it, again from the
 solution (`stepping.contact`). A fixed point is Coulomb's law.
 
+Where a material resists spinning or rolling there are three rows more, of the turning about n, t1 and t2 times a lever,
+the distance to the centre of mass. They have cones of their own, and all are met together.
+
 Sources: Marklund, Servin, Larson (2025), eqs. (2.22)-(2.24); Castro, Permenter, Han (2022) for the regularised cone.
 """
 
-from typing import Any
+import itertools
 
 import equinox as eqx
 import jax
@@ -22,20 +25,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Bool, Float
-from ..collision import Mesh, Posed, Touch, touches
 from ..math import rotation
-from ..math.blocks import gathered, take
-from ..math.product import matmul, matvec
-from ..scene.hulls import MOST_TRIANGLES, MOST_VERTICES
+from ..math.blocks import chosen as at
+from ..math.blocks import take
+from ..math.product import matmul
 from ..system import Params, System
 from . import contact_slots
-from .contact_jacobian import Sides, Slots, to_points
+from .contact_jacobian import Sides, Slots, about, to_points
+from .surfaces import places, surfaces
 
+# rows beside the normal one that share a bound: of sliding, spinning and rolling
+_PARTS = (1, 3), (3, 4), (4, 6)
+_LEVER = 1e-3  # added to the square of a lever, squared [m]
 _SMOOTH = 0.01  # speed of slip below which the shift fades, or rolling would sit on a kink [m/s]
 
 
 class Contacts(eqx.Module):
-    """Contacts of one step. Impulses in the axes n, t1, t2 of every place, which are the rows of `frame`."""
+    """Contacts of one step. Impulses in the axes n, t1, t2 of every place, which are the rows of `frame`; then torques
+    about these, divided by a lever, where these are resisted."""
 
     point: Float[Array, "points 3"]  # world [m]
     frame: Float[Array, "points 3 3"]
@@ -44,49 +51,10 @@ class Contacts(eqx.Module):
     J: Sides | Slots
     c: Float[Array, " points"]  # of the normal row, without the shift [m/s]
     shift: Float[Array, " points"]  # mu |v_t| [m/s]
-    sigma: Float[Array, " points"]  # of all three rows [1/kg]
-    mu: Float[Array, " points"]
+    sigma: Float[Array, " points"]  # of all rows [1/kg]
+    mu: Float[Array, "points parts"]  # of `_PARTS`, those of torques divided by the lever
     restitution: Float[Array, " points"]
     start: Float[Array, "bodies 6"]  # velocity from which the solution is looked for; without a derivative
-
-
-def surfaces(system: System, params: Params, r: Float[Array, "bodies 3"], e: Float[Array, "bodies 4"]) -> Posed:
-    """All surfaces in the world."""
-    of = [surface.body % (system.num_bodies + 1) for surface in system.contacts.surfaces]
-    R = jnp.concatenate([rotation.matrix(e), jnp.eye(3, dtype=r.dtype)[None]])[np.array(of)]
-    origin = jnp.concatenate([r, jnp.zeros_like(r[:1])])[np.array(of)]
-    com = jnp.concatenate([params.com, jnp.zeros_like(r[:1])])[np.array(of)]
-    turned = matmul(R, rotation.matrix(rotation.exp(params.surface_turn)))
-    boxes = np.array([surface.type in ("box", "mesh") for surface in system.contacts.surfaces])[:, None]
-    halves = params.surface_size * np.where(boxes, 0.5, [1.0, 0.5, 1.0]).astype(params.surface_size.dtype)
-    return Posed(origin + matvec(R, params.surface_at - com), turned, halves, _meshes(system, r.dtype))
-
-
-def _meshes(system: System, dtype: Any) -> Mesh | None:
-    """The meshes of all surfaces, where there are some; of the others a single point."""
-    hulls = [surface.hull for surface in system.contacts.surfaces]
-    if not any(hulls):
-        return None
-    vertices = np.zeros((len(hulls), MOST_VERTICES, 3))
-    corners = np.zeros((len(hulls), MOST_TRIANGLES, 3, 3))
-    count = np.array([len(hull.vertices) if hull else 0 for hull in hulls])
-    for i, hull in enumerate(hulls):
-        if hull:
-            own = np.array(hull.vertices)
-            vertices[i] = own[[*range(len(own)), *[0] * (MOST_VERTICES - len(own))]]
-            sides = [*hull.triangles, *[hull.triangles[0]] * (MOST_TRIANGLES - len(hull.triangles))]
-            corners[i] = own[np.array(sides)]
-    exists = np.arange(MOST_VERTICES) < count[:, None]
-    return Mesh(jnp.asarray(vertices, dtype), jnp.asarray(exists), jnp.asarray(corners, dtype))
-
-
-def places(system: System, posed: Posed) -> Touch:
-    """All places where surfaces may touch."""
-    parts = []
-    for kind in system.contacts.kinds:
-        pairs = [pair for pair in system.contacts.pairs if pair.kind == kind]
-        parts.append(touches(kind, posed, [pair.first for pair in pairs], [pair.second for pair in pairs]))
-    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *a: jnp.concatenate(a), *parts)
 
 
 def gaps(
@@ -95,7 +63,7 @@ def gaps(
     """Gaps of all places, infinite where surfaces cannot touch in this pose. [m]"""
     if not system.contacts.pairs:
         return jnp.zeros(0, dtype=r.dtype)
-    found = places(system, surfaces(system, params, r, e))
+    found = places(system, surfaces(system, params, r, e), contact_slots.every(system))
     return jnp.where(found.live, found.gap, jnp.inf)
 
 
@@ -108,24 +76,28 @@ def rows(
 ) -> Contacts:
     """The contacts at a pose; `v`: the velocity from which the shift of the normal rows is taken."""
     of, posed = system.contacts, surfaces(system, params, r, e)
+    chosen = contact_slots.choose(system, params, posed, r, v) if of.slots else contact_slots.every(system)
+    found = places(system, posed, chosen)
+    frame = jax.vmap(_frame)(found.normal)
+    A, B = contact_slots.bodies_of(system, chosen)
     inverse_mass = jnp.append(1 / params.mass, jnp.zeros((), params.mass.dtype))
-    numbers = params.material_friction, params.material_restitution
-    if of.slots:
-        chosen = contact_slots.choose(system, params, posed, r, v)
-        found = contact_slots.touch(system, posed, chosen)
-        frame = jax.vmap(_frame)(found.normal)
-        J = contact_slots.jacobian(system, chosen, found.point, frame, r, e)
-        mobility = gathered(inverse_mass, J.first) + gathered(inverse_mass, J.second)
-        materials = gathered(jnp.asarray([surface.material for surface in of.surfaces]), chosen.surfaces).T
-        of_slots = [mobility, *(_combined(of.combine, *(gathered(a, m) for m in materials)) for a in numbers)]
-        mobility, mu, bounce = (to_points(system, a) for a in of_slots)
-    else:
-        found = places(system, posed)
-        frame = jax.vmap(_frame)(found.normal)
-        J = _sides(system, found.point, frame, r, e)
-        A, B = (np.array([ends[side] for ends in of.bodies_of_points]) for side in (0, 1))
-        mobility = inverse_mass[A] + inverse_mass[B]
-        mu, bounce = (_of_pairs(system, a) for a in numbers)
+    mobility = to_points(system, at(inverse_mass, A) + at(inverse_mass, B))
+    materials = contact_slots.of_surfaces([surface.material for surface in of.surfaces], chosen)
+
+    def of_points(numbers: Array) -> Array:
+        return to_points(system, _combined(of.combine, *(at(numbers, m) for m in materials)))
+
+    axes, mu = frame, of_points(params.material_friction)[:, None]
+    if of.turns:
+        arm = found.point - to_points(system, at(r, contact_slots.one_of(system, A, B)))
+        lever = jnp.sqrt(jnp.sum(arm * arm, axis=-1) + _LEVER**2)[:, None]
+        none = jnp.zeros_like(frame)
+        turning = jnp.concatenate([none, lever[:, :, None] * frame], axis=-1)
+        axes = jnp.concatenate([jnp.concatenate([frame, none], axis=-1), turning], axis=1)
+        resisted = [of_points(a)[:, None] / lever for a in (params.material_spinning, params.material_rolling)]
+        mu = jnp.concatenate([mu, *resisted], axis=1)
+    J = (contact_slots.jacobian if of.slots else _sides)(system, chosen, found.point, axes, r, e)
+    bounce = of_points(params.material_restitution)
     gamma = 1 / (1 + 4 * params.contact_relaxation)
     c = jnp.maximum(jnp.where(found.gap <= 0, 4 * gamma, 1.0) / params.step * found.gap, -params.recovery)
     sigma = params.contact_compliance * mobility
@@ -135,26 +107,19 @@ def rows(
 
 def _sides(
     system: System,
+    _: contact_slots.Chosen,
     point: Float[Array, "points 3"],
-    frame: Float[Array, "points 3 3"],
+    axes: Float[Array, "points rows axes"],
     r: Float[Array, "bodies 3"],
     e: Float[Array, "bodies 4"],
 ) -> Sides:
+    """What every body does at its places."""
     of = system.contacts
     points, bodies = [point for point, _ in of.sides], [body for _, body in of.sides]
-    axes = take(frame, points) * np.where(of.is_first, 1, -1).astype(r.dtype)[:, None, None]
+    axes = take(axes, points) * np.where(of.is_first, 1, -1).astype(r.dtype)[:, None, None]
     arm = take(point, points) - take(r, bodies)
-    turn = matmul(rotation.cross(arm[:, None, :], axes), take(rotation.matrix(e), bodies))
-    return Sides(jnp.concatenate([axes, turn], axis=-1))
-
-
-def _of_pairs(system: System, numbers: Float[Array, " materials"]) -> Float[Array, " points"]:
-    """A number of the materials of both sides, combined, at every place."""
-    of = system.contacts
-    a, b = (
-        take(numbers, [of.surfaces[getattr(pair, side)].material for pair in of.pairs]) for side in ("first", "second")
-    )
-    return take(_combined(of.combine, a, b), of.pair_of_point)
+    force, torque = about(axes, arm)
+    return Sides(jnp.concatenate([force, matmul(torque, take(rotation.matrix(e), bodies))], axis=-1))
 
 
 def _combined(how: str, a: Array, b: Array) -> Array:
@@ -171,20 +136,26 @@ def _frame(n: Float[Array, " 3"]) -> Float[Array, "3 3"]:
     return jnp.stack([n, t, rotation.cross(n, t)])
 
 
-def rates(system: System, contacts: Contacts, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
+def rates(system: System, contacts: Contacts, v: Float[Array, "bodies 6"]) -> Float[Array, "points rows"]:
     """J v."""
     return contacts.J.rates(system, v)
 
 
-def pushes(system: System, contacts: Contacts, lam: Float[Array, "points 3"]) -> Float[Array, "bodies 6"]:
+def pushes(system: System, contacts: Contacts, lam: Float[Array, "points rows"]) -> Float[Array, "bodies 6"]:
     """J^T lam."""
     return contacts.J.pushes(system, lam)
 
 
 def slip(system: System, contacts: Contacts, v: Float[Array, "bodies 6"]) -> Float[Array, " points"]:
-    """mu |v_t|, smooth at rest: the shift of the normal rows. [m/s]"""
-    across = rates(system, contacts, v)[:, 1:]
-    return contacts.mu * (jnp.sqrt(jnp.sum(across * across, axis=-1) + _SMOOTH**2) - _SMOOTH)
+    """mu |v_t|, smooth at rest, of all that is resisted: the shift of the normal rows. [m/s]"""
+    square = _squares(contacts, rates(system, contacts, v))
+    return jnp.sum(contacts.mu * (jnp.sqrt(square + _SMOOTH**2) - _SMOOTH), axis=-1)
+
+
+def _squares(contacts: Contacts, x: Float[Array, "points rows"]) -> Float[Array, "points parts"]:
+    """Squared sizes of the parts beside the normal row."""
+    parts = _PARTS[: contacts.mu.shape[1]]
+    return jnp.stack([jnp.sum(x[:, begin:end] ** 2, axis=-1) for begin, end in parts], axis=1)
 
 
 def from_velocity(system: System, contacts: Contacts, v: Float[Array, "bodies 6"]) -> Contacts:
@@ -193,32 +164,41 @@ def from_velocity(system: System, contacts: Contacts, v: Float[Array, "bodies 6"
     return eqx.tree_at(lambda x: (x.shift, x.start), contacts, new)
 
 
-def impulses(contacts: Contacts, rate: Float[Array, "points 3"]) -> Float[Array, "points 3"]:
+def impulses(contacts: Contacts, rate: Float[Array, "points rows"]) -> Float[Array, "points rows"]:
     """cone(y) at J v = `rate`. [N s]"""
     return answer(contacts, rate)[0]
 
 
 def answer(
-    contacts: Contacts, rate: Float[Array, "points 3"]
-) -> tuple[Float[Array, "points 3"], Float[Array, "points 3 3"]]:
+    contacts: Contacts, rate: Float[Array, "points rows"]
+) -> tuple[Float[Array, "points rows"], Float[Array, "points rows rows"]]:
     """cone(y) at J v = `rate`, and how fast it falls with that rate. [N s, kg]"""
-    mu = contacts.mu
-    y = -(rate + jnp.pad((contacts.c + contacts.shift)[:, None], ((0, 0), (0, 2)))) / contacts.sigma[:, None]
-    yn, yt = y[:, 0], y[:, 1:]
-    square = jnp.sum(yt * yt, axis=-1)
+    mu, parts = contacts.mu, _PARTS[: contacts.mu.shape[1]]
+    normal = jnp.pad((contacts.c + contacts.shift)[:, None], ((0, 0), (0, rate.shape[1] - 1)))
+    y = -(rate + normal) / contacts.sigma[:, None]
+    square = _squares(contacts, y)
     size = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
-    u = yt / jnp.where(size > 0, size, 1.0)[:, None]
-    sticks = (size <= mu * yn) & (yn > 0)
-    slides = ~sticks & (yn > -mu * size)
-    normal = (yn + mu * size) / (1 + mu * mu)
-    direction = jnp.concatenate([jnp.ones_like(u[:, :1]), mu[:, None] * u], axis=1)
-    sliding = normal[:, None] * direction
-    lam = jnp.where(sticks[:, None], y, jnp.where(slides[:, None], sliding, 0.0))
-    # of the sliding law: along its direction, and the turning of that direction
-    along = direction[:, :, None] * direction[:, None, :] / (1 + mu * mu)[:, None, None]
-    turning = mu * normal / jnp.where(size > 0, size, 1.0)
-    across = jnp.eye(2, dtype=y.dtype) - u[:, :, None] * u[:, None, :]
-    slope = along + jnp.pad(turning[:, None, None] * across, ((0, 0), (1, 0), (1, 0)))
-    slope = jnp.where(sticks[:, None, None], jnp.eye(3, dtype=y.dtype), jnp.where(slides[:, None, None], slope, 0.0))
-    slope = slope / contacts.sigma[:, None, None]
-    return jnp.where(contacts.live[:, None], lam, 0.0), jnp.where(contacts.live[:, None, None], slope, 0.0)
+    # the normal impulse if some parts give way and the others hold: the largest of these is that of those that do
+    pressing = y[:, 0]
+    for which in itertools.product((False, True), repeat=len(parts)):
+        if any(which):
+            giving = np.array(which, dtype=y.dtype)
+            shared = y[:, 0] + jnp.sum(giving * mu * size, axis=1)
+            pressing = jnp.maximum(pressing, shared / (1 + jnp.sum(giving * mu * mu, axis=1)))
+    gives = size >= mu * pressing[:, None]
+    # along the direction in which it grows, and the turning of those that give way
+    lam, direction, turned = [pressing[:, None]], [jnp.ones_like(y[:, :1])], []
+    for part, (begin, end) in enumerate(parts):
+        mine, length, slides = y[:, begin:end], jnp.where(size > 0, size, 1.0)[:, part, None], gives[:, part, None]
+        u, held = mine / length, mu[:, part, None] * pressing[:, None]
+        lam.append(jnp.where(slides, held * u, mine))
+        direction.append(jnp.where(slides, mu[:, part, None] * u, 0.0))
+        one = jnp.eye(end - begin, dtype=y.dtype)
+        across = (held / length)[:, :, None] * (one - u[:, :, None] * u[:, None, :])
+        block = jnp.where(slides[:, :, None], across, one)
+        turned.append(jnp.pad(block, ((0, 0), (begin, y.shape[1] - end), (begin, y.shape[1] - end))))
+    direction = jnp.concatenate(direction, axis=1)
+    along = direction[:, :, None] * direction[:, None, :] / jnp.sum(direction * direction, axis=1)[:, None, None]
+    slope = (along + sum(turned[1:], turned[0])) / contacts.sigma[:, None, None]
+    pushes = (contacts.live & (pressing > 0))[:, None]
+    return jnp.where(pushes, jnp.concatenate(lam, axis=1), 0.0), jnp.where(pushes[:, :, None], slope, 0.0)

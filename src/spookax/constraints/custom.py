@@ -96,19 +96,32 @@ class AbstractUnilateral(AbstractHolonomic):
     """
 
     bounded = True
+    follows = ()
 
 
 class AbstractBounded(AbstractNonholonomic):
     """G(q) v = gamma(t) as far as a bounded force can hold it (a clutch, a brake, dry friction in a place of its own).
 
     Within the bounds the row holds; at one of them the speed goes where the force does not reach.
+
+    A row that `follows` others has limits in parts of a level, which is the sum of `factors` times the sizes of the
+    forces that it follows: `rows.NAME`, all rows of another of the user's together, which follows none, or
+    `joints.NAME` (`joints.NAME.axes.AXIS`), what a joint carries across that axis, as `friction.bearing` has it.
     """
 
     bounded = True
+    follows: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def limits(self, values: Mapping[str, Scalar]) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-        """Lowest and highest force along every row [N or N m], which may be infinite; positive ones raise G(q) v."""
+        """Lowest and highest force along every row [N or N m], which may be infinite; positive ones raise G(q) v.
+
+        Of a row that follows others finite numbers without unit, times its level.
+        """
+
+    def factors(self, values: Mapping[str, Scalar]) -> Float[Array, "rows followed"]:
+        """Level of every row per force of each that it follows; one unless overridden."""
+        return jnp.ones((self.num_rows, len(self.follows)))
 
 
 def poses_of(system: System, params: Params, kin: Kinematics, names: tuple[str, ...]) -> tuple[Pose, ...]:

@@ -10,9 +10,17 @@ from .moment import Moment as Moment
 from .observation import AbstractObservation as AbstractObservation
 from .observation import Coordinates as Coordinates
 from .observation import Sensors as Sensors
+from .policy import Policy as Policy
+from .policy import load_policy as load_policy
+from .policy import play as play
+from .policy import steady_success as steady_success
 from .randomisation import AbstractRandomisation as AbstractRandomisation
 from .randomisation import Posterior as Posterior
 from .randomisation import Uniform as Uniform
+from .short_horizon import Learned as Learned
+from .short_horizon import LearningReport as LearningReport
+from .short_horizon import ShortHorizon as ShortHorizon
+from .short_horizon import learn as learn
 from .spec import make as make
 from .spec import task_names as task_names
 from .task import AbstractTask as AbstractTask

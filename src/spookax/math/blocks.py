@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import Array, Float, Int
+from .._typing import AnyArray, Array, Float, Int, Shaped
 from . import rotation
 from .product import matmul
 
@@ -47,7 +47,7 @@ def inverses(m: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
     return inverse(m[0])[None] if m.shape[0] == 1 else jax.vmap(inverse)(m)
 
 
-def take(values: Float[Array, "k ..."], index: Sequence[int]) -> Float[Array, "m ..."]:
+def take(values: Shaped[Array, "k ..."], index: Sequence[int]) -> Shaped[Array, "m ..."]:
     """Some entries of an array, by indices known when the program is built: nothing for all of them in order."""
     if len(index) == values.shape[0] and list(index) == list(range(values.shape[0])):
         return values
@@ -57,12 +57,17 @@ def take(values: Float[Array, "k ..."], index: Sequence[int]) -> Float[Array, "m
     return gathered(values, np.asarray(index))
 
 
-def gathered(values: Float[Array, "k ..."], places: Int[Array | np.ndarray, "..."]) -> Float[Array, "..."]:
+def gathered(values: Shaped[Array, "k ..."], places: Int[Array | np.ndarray, "..."]) -> Shaped[Array, "..."]:
     """The entries of an array at these places, none of them negative or beyond its end."""
     places = places.astype(np.int32)[..., None]
     lead = places.ndim - 1
     blocks = jax.lax.GatherDimensionNumbers(tuple(range(lead, lead + values.ndim - 1)), (0,), (0,))
     return jax.lax.gather(values, places, blocks, (1, *values.shape[1:]), mode="promise_in_bounds")
+
+
+def chosen(values: Shaped[Array, "k ..."], which: Sequence[int] | AnyArray) -> Shaped[Array, "m ..."]:
+    """Some entries of an array, by indices (m,) that are known when the program is built, or that it finds."""
+    return gathered(values, which) if isinstance(which, jax.Array) else take(values, np.asarray(which).tolist())
 
 
 def sums(

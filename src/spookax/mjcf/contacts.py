@@ -1,6 +1,7 @@
 """Geoms of a compiled model as surfaces that touch."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ from spookax.scene.contacts import DEFAULT, joined_bodies, kind_of_pair, pairs_o
 from spookax.scene.hulls import refusal
 from spookax.scene.shapes import Mesh
 
-_FRICTIONLESS, _SLIDING = 1, 3  # MuJoCo's `condim`
+_KEYS = "friction", "spinning_friction", "rolling_friction"
+_FROM = 3, 4, 6  # MuJoCo's `condim` from which on there is friction of these kinds
 _ALIKE = 1e-9  # relative difference of friction that is none
 
 
@@ -25,16 +27,15 @@ class _Pair:
 
     first: int
     second: int
-    friction: float
-    condim: int
+    friction: tuple[float, ...]  # of `_KEYS`
     margin: float
 
 
 def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | None:
     """The section `contacts` of a scene, nothing if nothing can touch. `joints`: of the scene.
 
-    Pairs are those that MuJoCo's rules let collide. Those of types that cannot touch here are listed, and so are
-    friction that spins or rolls, a margin, and friction of pairs that does not follow from that of their surfaces.
+    Pairs are those that MuJoCo's rules let collide. Those of types that cannot touch here are listed, and so are a
+    margin, and friction of pairs that does not follow from that of their surfaces.
     """
     pairs = _pairs(source)
     kinds = {pair: _kind(source, pair) for pair in pairs}
@@ -50,24 +51,25 @@ def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | No
         return None
     _list_unsaid(source, kept)
     names, own = Names(), {}
-    level: dict[int, float] = {}
+    level: dict[int, tuple[float, ...]] = {}
     for p in kept:
         for g in (p.first, p.second):
-            level[g] = min(level.get(g, p.friction), p.friction)
+            level[g] = tuple(map(min, level.get(g, p.friction), p.friction))
     levels = sorted(set(level.values()))
     material = {value: DEFAULT if i == 0 else f"{DEFAULT}_{i + 1}" for i, value in enumerate(levels)}
     surfaces: dict[str, Any] = {}
     for g in sorted(level):
         own[g] = names.new(source.name("geom", g), f"geom{g}")
         surfaces[own[g]] = _surface(source, g, meshes.get(g)) | {"material": material[level[g]]}
-    wrong = [p for p in kept if abs(max(level[p.first], level[p.second]) - p.friction) > _ALIKE * (1 + p.friction)]
-    for p in wrong:
+    for p in kept:
         what = f"pair '{source.name('geom', p.first)}', '{source.name('geom', p.second)}'"
-        found = max(level[p.first], level[p.second])
-        message = f"its friction is {p.friction:g}, and would be {found:g} here: the larger of that of both surfaces"
-        source.report.add(what, message, "Give both geoms friction of which it is the larger.")
+        for key, wanted, found in zip(_KEYS, p.friction, map(max, level[p.first], level[p.second]), strict=True):
+            if abs(found - wanted) > _ALIKE * (1 + wanted):
+                kind = key.replace("_", " ")
+                message = f"its {kind} is {wanted:g}, and would be {found:g} here: the larger of that of both surfaces"
+                source.report.add(what, message, "Give both geoms friction of which it is the larger.")
     data = {
-        "materials": {name: {"friction": value} for value, name in material.items()},
+        "materials": {name: _material(value) for value, name in material.items()},
         "combine": "max",
         "surfaces": surfaces,
     }
@@ -76,11 +78,17 @@ def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | No
     return data if {frozenset(pair) for pair in wanted} == by_rule else data | {"pairs": wanted}
 
 
+def _material(friction: tuple[float, ...]) -> dict[str, float]:
+    """What a material says: sliding friction, and what else there is."""
+    return {key: value for key, value in zip(_KEYS, friction, strict=True) if value or key == _KEYS[0]}
+
+
+def _friction(numbers: Iterable[float], condim: int) -> tuple[float, ...]:
+    """Sliding, spinning and rolling friction, of the kinds that there are."""
+    return tuple(float(number) if condim >= least else 0.0 for number, least in zip(numbers, _FROM, strict=True))
+
+
 def _list_unsaid(source: Source, pairs: list[_Pair]) -> None:
-    turning = sum(p.condim > _SLIDING for p in pairs)
-    if turning:
-        message = f"{turning} pairs of geoms have friction that spins or rolls (`condim` 4 or 6), which is left out"
-        source.report.add("contacts", message, "Use `condim` 3.")
     wide = {source.name("geom", g) for p in pairs if p.margin for g in (p.first, p.second)}
     if wide:
         message = f"geoms that touch at a distance (`margin` without as large a `gap`): {listed(sorted(wide))}"
@@ -154,9 +162,9 @@ def _pairs(source: Source) -> list[_Pair]:
         found[a, b] = _mixed(source, a, b)
     for k in range(model.npair):
         a, b = sorted((int(model.pair_geom1[k]), int(model.pair_geom2[k])))
-        dim, friction = int(model.pair_dim[k]), float(model.pair_friction[k][0])
         margin = float(model.pair_margin[k] - model.pair_gap[k])
-        found[a, b] = _Pair(a, b, 0.0 if dim == _FRICTIONLESS else friction, dim, margin)
+        of_both = model.pair_friction[k][[0, 2, 3]]  # of the first of two directions
+        found[a, b] = _Pair(a, b, _friction(of_both, int(model.pair_dim[k])), margin)
     return list(found.values())
 
 
@@ -166,6 +174,6 @@ def _mixed(source: Source, a: int, b: int) -> _Pair:
     first, second = int(model.geom_priority[a]), int(model.geom_priority[b])
     which = [a, b] if first == second else [a if first > second else b]
     dim = max(int(model.geom_condim[g]) for g in which)
-    friction = 0.0 if dim == _FRICTIONLESS else max(float(model.geom_friction[g][0]) for g in which)
+    friction = _friction(np.max(model.geom_friction[which], axis=0), dim)
     margin = max(float(model.geom_margin[g] - model.geom_gap[g]) for g in (a, b))
-    return _Pair(a, b, friction, dim, margin)
+    return _Pair(a, b, friction, margin)

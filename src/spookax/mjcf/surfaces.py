@@ -31,9 +31,21 @@ def write_surfaces(
     for pair in pairs_of(contacts.model_dump(), joined_bodies(joints)):
         if meshes & set(pair):
             continue
-        a, b = (contacts.materials[contacts.surfaces[name].material].friction for name in pair)
-        level = friction(a, b)
-        said = {"condim": "3", "friction": text((level, level, 0, 0, 0))} if level > 0 else {"condim": "1"}
+        a, b = (contacts.materials[contacts.surfaces[name].material] for name in pair)
+        slides, spins, rolls = (
+            friction(x, y)
+            for x, y in (
+                (a.friction, b.friction),
+                (a.spinning_friction, b.spinning_friction),
+                (a.rolling_friction, b.rolling_friction),
+            )
+        )
+        dim = 6 if rolls > 0 else 4 if spins > 0 else 3 if slides > 0 else 1
+        said = (
+            {"condim": str(dim), "friction": text((slides, slides, spins, rolls, rolls))}
+            if dim > 1
+            else {"condim": "1"}
+        )
         Xml.SubElement(element, "pair", {"geom1": pair[0], "geom2": pair[1], **said})
     for name, material in contacts.materials.items():
         if material.restitution:

@@ -9,29 +9,32 @@ from pydantic import Field
 
 from spookax.scene.explain import Finding, nearest, refuse, shown
 from spookax.scene.fields import Name, NonNegative, Positive, Strict
-from spookax.scene.hulls import MOST_VERTICES, refusal
+from spookax.scene.hulls import refusal
 from spookax.scene.kinds import kind_of
 from spookax.scene.shapes import Box, Capsule, Cylinder, Mesh, Placed, Sphere
 
 DEFAULT = "default"
 WORLD = "world"
 
-# (type, type): points at which a pair of surfaces may touch. Pairs that are not here cannot touch.
-POINTS = {
-    ("sphere", "plane"): 1,
-    ("capsule", "plane"): 2,
-    ("box", "plane"): 8,
-    ("cylinder", "plane"): 10,
-    ("mesh", "plane"): MOST_VERTICES,
-    ("sphere", "sphere"): 1,
-    ("sphere", "capsule"): 1,
-    ("sphere", "cylinder"): 1,
-    ("sphere", "box"): 1,
-    ("sphere", "mesh"): 1,
-    ("capsule", "capsule"): 5,
-    ("capsule", "box"): 3,
-    ("box", "box"): 9,
-}
+# Pairs of types of surfaces that can touch; `spookax.collision.KINDS` says where.
+KINDS = (
+    ("sphere", "plane"),
+    ("capsule", "plane"),
+    ("box", "plane"),
+    ("cylinder", "plane"),
+    ("mesh", "plane"),
+    ("sphere", "sphere"),
+    ("sphere", "capsule"),
+    ("sphere", "cylinder"),
+    ("sphere", "box"),
+    ("sphere", "mesh"),
+    ("capsule", "capsule"),
+    ("capsule", "box"),
+    ("capsule", "mesh"),
+    ("box", "box"),
+    ("box", "mesh"),
+    ("mesh", "mesh"),
+)
 
 
 class Material(Strict):
@@ -40,6 +43,12 @@ class Material(Strict):
     friction: NonNegative = Field(default=0.5, description="Coefficient of dry friction (no unit)")
     restitution: NonNegative = Field(
         default=0.0, le=1.0, description="Speed after an impact relative to that before (no unit)"
+    )
+    spinning_friction: NonNegative = Field(
+        default=0.0, description="Largest torque against spinning on the spot, per normal force [m]"
+    )
+    rolling_friction: NonNegative = Field(
+        default=0.0, description="Largest torque against rolling, per normal force [m]"
     )
 
 
@@ -125,8 +134,8 @@ class Contacts(Strict):
 
 
 def kind_of_pair(first: str, second: str) -> tuple[str, str] | None:
-    """The key of `POINTS` for two types of surfaces, in either order; None if they cannot touch."""
-    return next((key for key in ((first, second), (second, first)) if key in POINTS), None)
+    """The one of `KINDS` for two types of surfaces, in either order; None if they cannot touch."""
+    return next((key for key in ((first, second), (second, first)) if key in KINDS), None)
 
 
 def pairs_of(contacts: Mapping[str, Any], joined: Iterable[frozenset[str]]) -> list[tuple[str, str]]:
@@ -187,7 +196,7 @@ def _pair_rules(loc: tuple[str | int, ...], pair: Any, surfaces: Mapping[str, An
     if a.get("body", WORLD) == b.get("body", WORLD):
         yield Finding(loc, list(pair), "both surfaces are of one body", "Name surfaces of two bodies.")
     elif kind_of_pair(str(a.get("type")), str(b.get("type"))) is None:
-        known = ", ".join(" on ".join(kind) for kind in POINTS)
+        known = ", ".join(" on ".join(kind) for kind in KINDS)
         message = f"a {a.get('type')} and a {b.get('type')} cannot touch"
         yield Finding(loc, list(pair), message, f"These can: {known}.")
 

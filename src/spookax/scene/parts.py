@@ -370,3 +370,7 @@ class UserRow(Strict):
     bodies: tuple[Text, ...] | None = Field(
         default=None, description="Bodies that it acts on; those of the class if left out"
     )
+    follows: tuple[Text, ...] | None = Field(
+        default=None,
+        description="What the limits of a bounded row follow: `rows.NAME`, or the force across an axis, `joints.NAME`",
+    )

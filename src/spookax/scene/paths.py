@@ -56,8 +56,9 @@ def _contacts(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
     if scene.contacts is None:
         return
     for name in scene.contacts.materials:
-        for key in ("friction", "restitution"):
-            yield f"contacts.materials.{name}.{key}", _Quantity(("contacts", "materials", name, key), "1")
+        units = {"friction": "1", "restitution": "1", "spinning_friction": "m", "rolling_friction": "m"}
+        for key, unit in units.items():
+            yield f"contacts.materials.{name}.{key}", _Quantity(("contacts", "materials", name, key), unit)
     for name, surface in scene.contacts.surfaces.items():
         place, loc = f"contacts.surfaces.{name}", ("contacts", "surfaces", name)
         yield from _vector(f"{place}.at", (*loc, "at"), "m")

@@ -1,5 +1,6 @@
 """The classes of the user's own rows, under the names that `rows` of a scene calls them by."""
 
+import dataclasses
 from typing import Any
 
 from spookax.scene.explain import Finding, nearest
@@ -35,13 +36,18 @@ def own_rows(scene: Scene, given: tuple[Any, ...] = ()) -> tuple[Any, ...]:
 
 
 def row_findings(scene: Scene, given: tuple[Any, ...] = ()) -> list[Finding]:
-    """What is wrong with `rows` of a scene: no class, bodies that it lacks, numbers that the class does not have."""
+    """What is wrong with `rows` of a scene: no class, bodies that it lacks, numbers that the class does not have, and
+    what cannot be followed."""
     found = []
     for name, row in scene.rows.items():
         of_python = [other for other in given if other.name == name]
         if not of_python and row.type not in _TYPES:
             cure = "Register its class, `spookax.register_row(NAME, CLASS)`, or give `load(path, constraints=(...,))`."
             found.append(Finding(("rows", name, "type"), row.type, "no class of this name is registered", cure))
+            continue
+        if row.follows is not None and not of_python and "follows" not in _fields(_TYPES[row.type]):
+            cure = "Give its class, an `AbstractBounded`, the field `follows`."
+            found.append(Finding(("rows", name, "follows"), None, "the row cannot follow others", cure))
             continue
         unknown = [body for body in row.bodies or () if body not in scene.bodies and body != "world"]
         if unknown:
@@ -54,9 +60,38 @@ def row_findings(scene: Scene, given: tuple[Any, ...] = ()) -> list[Finding]:
                 found.append(Finding(("rows", name, key), None, "the row has no such number", nearest(key, known)))
             elif isinstance(value, bool) or not isinstance(value, int | float):
                 found.append(Finding(("rows", name, key), value, "is not a number", "Write one number."))
+    return found or _not_followed(scene, given)
+
+
+def _not_followed(scene: Scene, given: tuple[Any, ...]) -> list[Finding]:
+    """What rows with bounds cannot follow: what is not there, presses on nothing or follows others itself."""
+    mine = {row.name for row in given}
+    rows = (*given, *(_made(scene, name) for name in scene.rows if name not in mine))
+    follows = {f"rows.{row.name}": getattr(row, "follows", ()) for row in rows}
+    axes = {
+        f"joints.{name if joint.kind.isotropic else axis.path(name).replace('.', '.axes.')}": axis.bearing
+        for name, joint in scene.joints.items()
+        for axis in joint.kind.axes
+    }
+    found = []
+    for row, places in follows.items():
+        for place in places:
+            loc, cure = (*row.split(".", 1), "follows"), "Follow what follows nothing itself."
+            if place not in follows and place not in axes:
+                cure = nearest(place, [*follows, *axes])
+                found.append(Finding(loc, place, "there is no such row or joint", cure))
+            elif follows.get(place) or place == row:
+                found.append(Finding(loc, place, "follows others itself", cure))
+            elif not axes.get(place, True):
+                found.append(Finding(loc, place, "nothing presses across this axis", "Follow another joint, or a row."))
     return found
+
+
+def _fields(row: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(row)]
 
 
 def _made(scene: Scene, name: str) -> Any:
     row = scene.rows[name]
-    return _TYPES[row.type](name=name) if row.bodies is None else _TYPES[row.type](name=name, bodies=row.bodies)
+    said = {"bodies": row.bodies, "follows": row.follows}
+    return _TYPES[row.type](name=name, **{key: value for key, value in said.items() if value is not None})

@@ -89,11 +89,11 @@ def linear(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:
 
 
 def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
-    """Impulse of every contact on the body of its first surface, in world axes. [N s]"""
+    """Impulse of every contact on the body of its first surface, in world axes, without torques. [N s]"""
     if rows.contacts is None:
         return jnp.zeros((0, 3), dtype=v.dtype)
     impulse = contacts.impulses(rows.contacts, contacts.rates(system, rows.contacts, v))
-    return matvec(jnp.swapaxes(rows.contacts.frame, 1, 2), impulse)
+    return matvec(jnp.swapaxes(rows.contacts.frame, 1, 2), impulse[:, :3])
 
 
 def _without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
@@ -102,7 +102,7 @@ def _without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
 
 
 def newton(system: System, rows: Rows) -> Found:
-    """The step from `rows.contacts.start`. Bearings push as `Box.force` says."""
+    """The step from `rows.contacts.start`. Levels are those of `Box.force`, none follows."""
     touch, box = rows.contacts, rows.box
     assert touch is not None
     bare = _without(rows, jnp.zeros_like(rows.p))

@@ -52,7 +52,7 @@ def rebound(
     near = touch.live & (touch.gap <= _TOUCHING) & bounce
     elastic, stiffer = touch.restitution > 0, _STIFFER[v.dtype.itemsize]
     loose = eqx.tree_at(
-        lambda r: (r.D, r.kappa, r.p, r.a, r.box.force, r.box.bearing),
+        lambda r: (r.D, r.kappa, r.p, r.a, r.box.force, r.box.growth),
         still,
         (
             mass_matrix(prepared.params, prepared.J),
@@ -60,7 +60,7 @@ def rebound(
             jnp.zeros_like(v),
             jnp.zeros_like(still.a),
             jnp.zeros_like(still.box.force),
-            jnp.zeros_like(still.box.bearing),
+            jnp.zeros_like(still.box.growth),
         ),
     )
 

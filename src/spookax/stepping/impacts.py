@@ -47,7 +47,7 @@ def rows(system: System, prepared: Prepared, state: State, smooth: Rows) -> Impa
     still = eqx.tree_at(
         lambda r: (
             *(r.D, r.kappa, r.p, r.a),
-            *(r.box.force, r.box.rate, r.box.offset, r.box.lower, r.box.upper, r.box.bearing),
+            *(r.box.force, r.box.rate, r.box.offset, r.box.lower, r.box.upper, r.box.growth),
         ),
         smooth,
         (
@@ -60,7 +60,7 @@ def rows(system: System, prepared: Prepared, state: State, smooth: Rows) -> Impa
             offset,
             lower,
             upper,
-            jnp.zeros_like(box.bearing),
+            jnp.zeros_like(box.growth),
         ),
     )
     # of the velocity before the impact nothing changes without an impulse

@@ -47,7 +47,7 @@ def repeated(system: System, rows: Rows, x: Float[Array, " boxes"]) -> tuple[Tri
     lu = saddle.factor(system, known)
     v, lam = jnp.zeros_like(rows.p), jnp.zeros_like(rows.a)
     for _ in range(2):
-        v, lam = saddle.corrected(system, lu, known, v, lam, jnp.zeros_like(x))
+        v, lam = saddle.corrected(system, lu, known, v, lam)
     y = -saddle.box_rates(system, rows, v) / box.slack
     return Trial(v, lam, jnp.where(free, jnp.clip(y, box.lower, box.upper), x)), free, lu
 
@@ -55,7 +55,7 @@ def repeated(system: System, rows: Rows, x: Float[Array, " boxes"]) -> tuple[Tri
 def pivot(
     system: System, solver: BlockPivoting, rows: Rows, begun: Begun, guess: Float[Array, " boxes"]
 ) -> tuple[Trial, Bool[Array, " boxes"], MLCP_RESULTS, Int[Array, ""]]:
-    """The step, which rows are free, how it ended, and the number of trials. Bearings push as `Box.force` says.
+    """The step, which rows are free, how it ended, and the number of trials. Levels are those of `Box.force`.
 
     A trial is refined if it is to be exact or asks for no change. One that is not refined changes only what
     contradicts it by more than its rounding, so that at a tie it does not undo what a refined one asked for.
@@ -83,7 +83,7 @@ def pivot(
 
         def body(carry):
             trial, _, k = carry
-            v, lam = saddle.corrected(system, lu, known, trial.v, trial.lam, jnp.zeros_like(box.force))
+            v, lam = saddle.corrected(system, lu, known, trial.v, trial.lam)
             return *asked(side, v, lam, jnp.where(k == 0, eps**0.4, 64 * eps)), k + 1
 
         nothing = Trial(jnp.zeros_like(rows.p), jnp.zeros_like(rows.a), jnp.zeros_like(box.force))

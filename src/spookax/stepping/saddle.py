@@ -15,7 +15,8 @@ from ..constraints.contact_jacobian import Order, Sides, Slots
 from ..math import block_sparse, dense
 from ..math.blocks import Store, gathered, sums, take
 from ..math.product import matmul, matvec
-from ..system import Axis, System
+from ..system import System
+from . import following
 
 _UNROLLED = 8  # fronts of a factor whose solution is compiled twice, which saves a loop
 
@@ -24,7 +25,7 @@ class Touching(NamedTuple):
     """Contacts in the matrix: their Jacobian, and how fast their impulses fall with their rates [kg]."""
 
     J: Sides | Slots
-    slope: Float[Array, "points 3 3"]
+    slope: Float[Array, "points rows rows"]
 
 
 class Dense(NamedTuple):
@@ -34,10 +35,10 @@ class Dense(NamedTuple):
     order: Order | None
 
 
-def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touching | None = None) -> Store:
+def blocks(system: System, rows: Rows, slope: Array | None = None, touch: Touching | None = None) -> Store:
     """Blocks of the step matrix by (row node, column node).
 
-    `pressed`: of every axis, friction impulse per impulse in the rows of its joint, for the bearings at their level.
+    `slope`: what rows with bounds add to bodies by the impulses that they follow, see `following.slopes`.
     `touch`: what contacts add to the bodies, J^T slope J; those in slots, whose bodies are not known, are left out.
 
     What is implicit along a line, sum kappa b^T b, is a row more in the node of its joint (or of the user's row),
@@ -52,8 +53,8 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touc
     if system.node_rows:
         of_lines, scaled = _line_blocks(system, rows)
         upper = -jnp.swapaxes(rows.G + of_lines, 1, 2)
-        if pressed is not None:
-            upper = upper - _pressed_blocks(system, rows, pressed)
+        if slope is not None:
+            upper = upper - following.blocks(system, rows, slope)
         diagonal = rows.sigma[:, :, None] * jnp.eye(system.width, dtype=rows.D.dtype)
         out.put([(nb + node, nb + node) for node in range(len(system.node_rows))], diagonal)
         out.put([(nb + node, body) for node, body in system.edges], rows.G_ahead + scaled)
@@ -61,7 +62,9 @@ def blocks(system: System, rows: Rows, pressed: Array | None = None, touch: Touc
     return out
 
 
-def _touch(system: System, J: Float[Array, "sides 3 6"], slope: Float[Array, "points 3 3"], out: Store) -> None:
+def _touch(
+    system: System, J: Float[Array, "sides rows 6"], slope: Float[Array, "points rows rows"], out: Store
+) -> None:
     """Add J^T slope J: what acts on a body alone, and between two bodies."""
     sides = system.contacts.sides
     pulled = matmul(take(slope, [point for point, _ in sides]), J)
@@ -78,7 +81,8 @@ def _line_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6
     index = np.full((len(system.edges), system.width), count)
     for edge, (node, body) in enumerate(system.edges):
         for row, line in system.rows_of_lines[node]:
-            index[edge, row] = _side(system, line, body)
+            if body in system.bodies_of(line):
+                index[edge, row] = system.side(line, body)
     none = jnp.zeros((1, 6), dtype=rows.D.dtype)
     b = [rows.b_A, rows.b_B]
     on_axes = rows.kappa[: len(system.axes)] if system.own_lines else rows.kappa
@@ -89,43 +93,20 @@ def _line_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6
     return jnp.concatenate([*b, rows.b_own, none])[index], jnp.concatenate([scaled, own, none])[index]
 
 
-def _side(system: System, line: int, body: int) -> int:
-    """Place of the Jacobian of a line and one of its bodies among b_A, b_B and b_own."""
-    count = len(system.axes)
-    if line < count:
-        return line + count * (body == system.ends(line)[1])
-    return 2 * count + system.own_sides.index((line - count, body))
-
-
-def _pressed_blocks(system: System, rows: Rows, pressed: Float[Array, "axes rows"]) -> Float[Array, "edges 6 rows"]:
-    """b^T pressed of the axes of every edge's joint."""
-    both = jnp.concatenate([rows.b_A, rows.b_B])[:, :, None] * jnp.concatenate([pressed, pressed])[:, None, :]
-    count = len(system.axes)
-    sides = [
-        [axis + count * (body == system.ends(axis)[1]) for _, axis in system.rows_of_lines[node]]
-        if node < len(system.joints)
-        else []
-        for node, body in system.edges
-    ]
-    return sums(both, sides)
-
-
 def factor(system: System, rows: Rows) -> block_sparse.Factor:
     """Block LU of the step matrix, see `blocks`."""
     return block_sparse.factor(system.pattern, blocks(system, rows))
 
 
-def factor_near(
-    system: System, rows: Rows, pressed: Array | None, touch: Touching | None
-) -> block_sparse.Factor | Dense:
-    """LU of the step matrix near a solution, with its bearings and contacts, see `blocks`: by its blocks, or as one
-    dense matrix where contacts are in slots."""
+def factor_near(system: System, rows: Rows, slope: Array | None, touch: Touching | None) -> block_sparse.Factor | Dense:
+    """LU of the step matrix near a solution, with its contacts and what levels follow, see `blocks`: by its blocks, or
+    as one dense matrix where contacts are in slots."""
     if touch is None or isinstance(touch.J, Sides):
-        return block_sparse.factor(system.pattern, blocks(system, rows, pressed, touch))
+        return block_sparse.factor(system.pattern, blocks(system, rows, slope, touch))
     order = touch.J.order
     if order is not None:  # of free bodies
         rows = eqx.tree_at(lambda r: r.D, rows, gathered(rows.D, order.bodies))
-    matrix = blocks(system, rows, pressed, touch).dense(system.pattern.sizes)
+    matrix = blocks(system, rows, slope, touch).dense(system.pattern.sizes)
     matrix = touch.J.added(system, matrix, touch.slope)
     return Dense(dense.factor(matrix, None if order is None else 6 * order.width), order)
 
@@ -175,10 +156,10 @@ def corrected(
     rows: Rows,
     v: Float[Array, "bodies 6"],
     lam: Float[Array, "nodes rows"],
-    x: Float[Array, " boxes"],
+    x: Float[Array, " boxes"] | None = None,
 ) -> tuple[Float[Array, "bodies 6"], Float[Array, "nodes rows"]]:
     """(v, lam) after one step of iterative refinement with these x: what is wrong in a gap is divided by Sigma in
-    inverse dynamics."""
+    inverse dynamics. Without x as if there were no rows with bounds."""
     wrong, gap = balance(system, rows, v, lam, x), gaps(system, rows, v) + rows.sigma * lam
     dv, dlam = solve(system, lu, wrong[..., None], gap[..., None])
     return v - dv[..., 0], lam - dlam[..., 0]
@@ -188,12 +169,11 @@ def refined_solve(
     system: System, lu: block_sparse.Factor, rows: Rows
 ) -> tuple[Float[Array, "bodies 6"], Float[Array, "nodes rows"]]:
     """(v, lam) of rows without bounds, after one step of refinement."""
-    none = jnp.zeros(0, dtype=rows.p.dtype)
     if len(lu.fronts) <= _UNROLLED:
         v, lam = solve(system, lu, -rows.p[..., None], -rows.a[..., None])
-        return corrected(system, lu, rows, v[..., 0], lam[..., 0], none)
+        return corrected(system, lu, rows, v[..., 0], lam[..., 0])
     start = jnp.zeros_like(rows.p), jnp.zeros_like(rows.a)
-    return jax.lax.fori_loop(0, 2, lambda _, now: corrected(system, lu, rows, now[0], now[1], none), start)
+    return jax.lax.fori_loop(0, 2, lambda _, now: corrected(system, lu, rows, now[0], now[1]), start)
 
 
 def box_columns(system: System, rows: Rows, ahead: bool = False) -> Float[Array, "bodies 6 boxes"]:
@@ -207,13 +187,10 @@ def line_columns(
     """b^T of some lines, stacked over bodies; `ahead`: as in `box_columns`."""
     own = [rows.b_own_ahead if ahead else rows.b_own] if system.own_lines else []
     values = jnp.concatenate([rows.b_A, rows.b_B, *own, jnp.zeros((1, 6), dtype=rows.D.dtype)])
-    count = len(system.axes)
     index = np.full((system.num_bodies, len(which)), values.shape[0] - 1)
     for column, line in enumerate(which):
-        bodies = system.ends(line) if line < count else [k for i, k in system.own_sides if i == line - count]
-        for body in bodies:
-            if body >= 0:
-                index[body, column] = _side(system, line, body)
+        for body in system.bodies_of(line):
+            index[body, column] = system.side(line, body)
     return jnp.swapaxes(values[index], 1, 2)
 
 
@@ -222,61 +199,23 @@ def balance(
     rows: Rows,
     v: Float[Array, "bodies 6"],
     lam: Float[Array, "nodes rows"],
-    x: Float[Array, " boxes"],
+    x: Float[Array, " boxes"] | None,
 ) -> Float[Array, "bodies 6"]:
-    """Left side of the balance of impulses: D v + kappa terms - G^T lam - b^T F x - J^T cone + p."""
+    """Left side of the balance of impulses: D v + kappa terms - G^T lam - b^T F x - J^T cone + p; without x none of
+    these."""
     out = matvec(rows.D, v) + rows.p
     if rows.contacts is not None:
         touch = contacts.impulses(rows.contacts, contacts.rates(system, rows.contacts, v))
         out = out - contacts.pushes(system, rows.contacts, touch)
     if system.num_lines:
         amount = rows.kappa * line_rates(system, rows, v, ahead=True)
-        if system.boxes:
-            amount = amount - spread(system, forces(system, rows, lam) * x)
+        if x is not None and system.boxes:
+            amount = amount - spread(system, following.forces(system, rows, lam, x) * x)
         out = out + push(system, rows, amount)
     if system.edges:
         pushes = matvec(jnp.swapaxes(rows.G, 1, 2), take(lam, [node for node, _ in system.edges]))
         out = out - sums(pushes, system.edges_of_body)
     return out
-
-
-def forces(system: System, rows: Rows, lam: Float[Array, "nodes rows"]) -> Float[Array, " boxes"]:
-    """Impulse of every row with bounds per x: `Box.force`, and what bearings add to it."""
-    if not system.bearings:
-        return rows.box.force
-    more, _ = across(system, lam)
-    return rows.box.force.at[np.array(system.bearings)].add(rows.box.bearing * more)
-
-
-def pressing(system: System) -> list[Axis]:
-    """The axes of `System.bearings`."""
-    return [system.axes[system.friction_axes[i]] for i in system.bearings]
-
-
-def across(
-    system: System, lam: Float[Array, "nodes rows"]
-) -> tuple[Float[Array, " bearings"], Float[Array, "bearings rows"]]:
-    """Impulse that a joint carries across every axis of `System.bearings`, and its direction in the joint's rows."""
-    of = pressing(system)
-    mask = np.array([[row in axis.bearing for row in range(system.width)] for axis in of])
-    part = jnp.where(mask, take(lam, [axis.joint for axis in of]), 0.0)
-    square = jnp.sum(part * part, axis=-1)
-    size = jnp.sqrt(jnp.where(square > 0, square, 1.0))
-    direction = jnp.where(square[:, None] > 0, part / size[:, None], 0.0)
-    return jnp.where(square > 0, size, 0.0), direction
-
-
-def pressed(
-    system: System, rows: Rows, lam: Float[Array, "nodes rows"], x: Float[Array, " boxes"]
-) -> Float[Array, "axes rows"] | None:
-    """Friction impulse of every axis per impulse in the rows of its joint, at these levels; None without bearings."""
-    if not system.bearings:
-        return None
-    _, direction = across(system, lam)
-    which = np.array(system.bearings)
-    amount = (rows.box.bearing * x[which])[:, None] * direction
-    out = jnp.zeros((len(system.axes), system.width), dtype=amount.dtype)
-    return out.at[np.array(system.friction_axes)[which]].add(amount)
 
 
 def spread(system: System, amount: Float[Array, " boxes"]) -> Float[Array, " lines"]:

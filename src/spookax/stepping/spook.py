@@ -5,13 +5,10 @@ angular velocities.
 """
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from .._results import MLCP_RESULTS, STEP_RESULTS
@@ -20,18 +17,15 @@ from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, Re
 from ..constraints import Prepared, Rows, assemble, axes, boxes, contacts
 from ..constraints.assemble import velocity
 from ..math import rotation
-from ..math.block_sparse import Factor
 from ..math.blocks import take
 from ..math.product import matmul, matvec
 from ..system import State, System
-from . import contact, contact_impacts, impacts, saddle
+from . import contact, contact_impacts, following, impacts, saddle
 from .delay import delayed, remembered
 from .pivoting import on_set, pivot, repeated
+from .settle import Solved, settle
 
 _FEW_ROWS = 12  # with bounds: above, the condensed matrix costs more than a few sparse factorisations
-_BEARING_PASSES = 60
-_LOCKING = 4.0  # by which the force in a bearing grows from one pass to the next where it has no solution
-_BEARING_TOLERANCE = 1e-12  # relative change of the levels of friction; what the derivative assumes to be none
 
 
 def default_solver(system: System) -> AbstractMLCPSolver:
@@ -51,19 +45,6 @@ class StepInfo(eqx.Module):
     contact_pairs: Int[Array, " slots"]  # pairs in slots, as in `System.contacts`, -1 where none is
 
 
-class _Solved(NamedTuple):
-    """A solution, and what its derivative can use again: of the condensed problem, or of the active set."""
-
-    v: Float[Array, "bodies 6"]
-    lam: Float[Array, "nodes rows"]
-    x: Float[Array, " boxes"]
-    result: MLCP_RESULTS
-    pivots: Int[Array, ""]
-    free: Bool[Array, " boxes"]
-    condensed: tuple[Factor, Array, Array, tuple[Array, Array]] | None = None  # factor, b, N, (X F, X_lam F)
-    on_set: Factor | None = None  # of the active set, where no bearing changes it
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def solve_rows(
     system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Float[Array, " boxes"]
@@ -72,21 +53,21 @@ def solve_rows(
 
     With K the saddle matrix, b the lines of these rows, r, s, c their rate, slack and offset: v1 = K^-1(-p, -a),
     X = K^-1 b^T, N = r b X F + s, q = r b v1 + c, then v+ = v1 + X F x (Marklund et al. (2025), section 2.5).
-    `BlockPivoting` never forms N, nor does `Replay` where that is the default. Levels that depend on the force in a
-    bearing are found by Newton's method.
+    `BlockPivoting` never forms N, nor does `Replay` where that is the default. Levels that follow
+    other impulses are found by Newton's method (`settle`).
     """
     found = _solve(system, solver, rows, guess)
     return found.v, found.lam, found.x, (found.result, found.pivots)
 
 
-def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> _Solved:
+def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> Solved:
     if rows.contacts is not None:
         return _solve_contacts(system, rows, guess)
     if not system.boxes:
         lu = saddle.factor(system, rows)
         v, lam = saddle.refined_solve(system, lu, rows)
         nothing = MLCP_RESULTS.successful, jnp.zeros((), dtype=int)
-        return _Solved(v, lam, guess, *nothing, jnp.zeros(0, dtype=bool), (lu, guess, guess, (guess, guess)))
+        return Solved(v, lam, guess, *nothing, jnp.zeros(0, dtype=bool), (lu, guess, guess, (guess, guess)))
     if isinstance(solver, BlockPivoting):
         return _solve_sparse(system, solver, rows, guess)
     if isinstance(solver, Replay) and isinstance(default_solver(system), BlockPivoting):
@@ -94,36 +75,36 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
     return _solve_condensed(system, solver, rows, guess)
 
 
-def _solve_contacts(system: System, rows: Rows, guess: Array) -> _Solved:
-    def attempt(force: Array, _: Array) -> _Solved:
-        found = contact.newton(system, eqx.tree_at(lambda r: r.box.force, rows, force))
-        return _Solved(found.v, found.lam, found.x, found.result, found.iterations, found.free)
+def _solve_contacts(system: System, rows: Rows, guess: Array) -> Solved:
+    def attempt(force: Array, _: Array) -> Solved:
+        found = contact.newton(system, following.fixed(rows, force))
+        return Solved(found.v, found.lam, found.x, found.result, found.iterations, found.free)
 
-    return _settle(system, rows, attempt, guess)
+    return settle(system, rows, attempt, guess)
 
 
-def _solve_sparse(system: System, solver: BlockPivoting, rows: Rows, guess: Array) -> _Solved:
+def _solve_sparse(system: System, solver: BlockPivoting, rows: Rows, guess: Array) -> Solved:
     begun = saddle.begin(system, rows)
 
-    def attempt(force: Array, guess: Array) -> _Solved:
-        fixed = eqx.tree_at(lambda r: r.box.force, rows, force)
+    def attempt(force: Array, guess: Array) -> Solved:
+        fixed = following.fixed(rows, force)
         trial, free, result, pivots = pivot(system, solver, fixed, begun, guess)
-        return _Solved(trial.v, trial.lam, trial.y, result, pivots, free)
+        return Solved(trial.v, trial.lam, trial.y, result, pivots, free)
 
-    return _settle(system, rows, attempt, guess)
+    return settle(system, rows, attempt, guess)
 
 
-def _solve_again(system: System, rows: Rows, guess: Array) -> _Solved:
+def _solve_again(system: System, rows: Rows, guess: Array) -> Solved:
     found = MLCP_RESULTS.successful, jnp.zeros((), dtype=int)
 
-    def attempt(force: Array, _: Array) -> _Solved:
-        trial, free, lu = repeated(system, eqx.tree_at(lambda r: r.box.force, rows, force), guess)
-        return _Solved(trial.v, trial.lam, trial.y, *found, free, on_set=None if system.bearings else lu)
+    def attempt(force: Array, _: Array) -> Solved:
+        trial, free, lu = repeated(system, following.fixed(rows, force), guess)
+        return Solved(trial.v, trial.lam, trial.y, *found, free, on_set=None if system.following else lu)
 
-    return _settle(system, rows, attempt, guess)
+    return settle(system, rows, attempt, guess)
 
 
-def _solve_condensed(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> _Solved:
+def _solve_condensed(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> Solved:
     box, count = rows.box, len(system.boxes)
     lu = saddle.factor(system, rows)
     b = saddle.box_columns(system, rows)
@@ -139,64 +120,17 @@ def _solve_condensed(system: System, solver: AbstractMLCPSolver, rows: Rows, gue
         N = unscaled * force + box.slack[:, None] * jnp.eye(count, dtype=q.dtype)
         return N, (v[..., 1:] * force, lam[..., 1:] * force)
 
-    def attempt(force: Array, guess: Array) -> _Solved:
+    def attempt(force: Array, guess: Array) -> Solved:
         N, (X, X_lam) = scaled(force)
         found = solver.solve(MLCP(N, q, box.lower, box.upper), guess)
         parts = v1 + matvec(X, found.x), lam1 + matvec(X_lam, found.x)
         later = jnp.zeros(count, dtype=bool)  # which rows are free is found by who needs it
-        return _Solved(*parts, found.x, found.result, found.pivots, later)
+        return Solved(*parts, found.x, found.result, found.pivots, later)
 
-    found = _settle(system, rows, attempt, guess)
-    N, X = scaled(saddle.forces(system, rows, found.lam))
+    found = settle(system, rows, attempt, guess)
+    N, X = scaled(following.forces(system, rows, found.lam, found.x))
     v_new, lam_new = saddle.corrected(system, lu, rows, found.v, found.lam, found.x)
     return found._replace(v=v_new, lam=lam_new, condensed=(lu, rates, N, X))
-
-
-def _settle(system: System, rows: Rows, attempt: Callable[[Array, Array], _Solved], guess: Array) -> _Solved:
-    """Solve for levels of friction that fit the forces in the bearings, from those without any: Newton's method."""
-    found = attempt(rows.box.force, guess)
-    if not system.bearings:
-        return found
-
-    which = np.array(system.bearings)
-
-    def go_on(carry):
-        _, _, change, k = carry
-        return (change > _BEARING_TOLERANCE) & (k < _BEARING_PASSES)
-
-    def body(carry):
-        found, force, _, k = carry
-        now = saddle.forces(system, rows, found.lam)
-        change = jnp.max(jnp.abs(now - force)[which]) / jnp.maximum(jnp.max(now[which]), jnp.finfo(now.dtype).tiny)
-        force = _levels_ahead(system, eqx.tree_at(lambda r: r.box.force, rows, force), found, rows.box.force)
-        again = attempt(force, found.x)
-        return again._replace(pivots=found.pivots + again.pivots), force, change, k + 1
-
-    start = found, rows.box.force, jnp.full((), jnp.inf, rows.p.dtype), jnp.zeros((), dtype=int)
-    found, _, change, _ = jax.lax.while_loop(go_on, body, start)
-    unsettled = (found.result == MLCP_RESULTS.successful) & ~(change <= _BEARING_TOLERANCE)
-    return found._replace(result=MLCP_RESULTS.where(unsettled, MLCP_RESULTS.bearing_limit, found.result))
-
-
-def _levels_ahead(system: System, rows: Rows, found: _Solved, alone: Array) -> Array:
-    """Levels at which friction and the forces in the bearings would agree if no row changed its side and no force its
-    direction, so that F x = F_0 x_0 + F_0 (x - x_0) + x_0 (F - F_0).
-
-    Where the force would have to turn round there are none: the axis locks, and its level is raised until it does.
-
-    **Arguments:** `rows`: with the levels of `found`; `alone`: levels without what the bearings add.
-    """
-    lam, x, box = found.lam, found.x, rows.box
-    known = on_set(system, contact.linear(system, rows, found.v), (x > box.lower) & (x < box.upper), x)
-    more = saddle.spread(system, x * (box.force - alone))
-    p = known.p + saddle.push(system, rows, more)
-    pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, found.v)
-    lu = saddle.factor_near(system, known, pressed, touch)
-    _, ahead = saddle.solve(system, lu, -p[..., None], -known.a[..., None])
-    size, direction = saddle.across(system, lam)
-    along = jnp.sum(direction * take(ahead[..., 0], [axis.joint for axis in saddle.pressing(system)]), axis=-1)
-    level = box.bearing * jnp.where(along >= 0, along, _LOCKING * size)
-    return alone.at[np.array(system.bearings)].add(level)
 
 
 @functools.partial(solve_rows.defjvp, symbolic_zeros=True)
@@ -207,8 +141,8 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     #     (dv, dlam) = K^-1 (-balance', -gap') + X F dx,   dx_free from (N dx)_free = -(r b y + slack')_free
     # where y is the first part of dv, and slack' has N x' of the bounds in it. One factorisation serves every tangent,
     # and JAX transposes the rule.
-    # Without N dx_free = -(r b dv + slack') / s is part of the matrix, and so is what the bearings' levels follow:
-    #     d(F x) = F dx + x bearing (lam / |lam|) . dlam
+    # Without N dx_free = -(r b dv + slack') / s is part of the matrix, and so is what levels follow:
+    #     d(F x) = F dx + x growth (z / |z|) . dz
     rows, guess = primals
     rows_dot, _ = tangents
     found = _solve(system, solver, rows, guess)
@@ -234,15 +168,17 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         free = free_rows(MLCP(N, q, box.lower, box.upper), x)
 
     moved = _bounds_moved(rows, rows_dot, free, x)
-    if found.condensed is None or system.bearings:
-        settled = eqx.tree_at(lambda r: r.box.force, rows, saddle.forces(system, rows, lam))
+    if found.condensed is None or system.following:
+        settled = following.fixed(rows, following.forces(system, rows, lam, x))
+        slope = following.slopes(system, rows, lam, x)
         lu = found.on_set
         if lu is None:
-            pressed, touch = saddle.pressed(system, rows, lam, x), contact.touching(system, rows, v)
-            lu = saddle.factor_near(system, on_set(system, settled, free, x), pressed, touch)
+            lu = saddle.factor_near(system, on_set(system, settled, free, x), slope, contact.touching(system, rows, v))
         held = jnp.where(free, slack / box.slack, 0.0 if moved is None else -moved)
-        more = saddle.spread(system, settled.box.force * held)
-        balance = balance + saddle.push(system, rows, more)
+        more = settled.box.force * held
+        if slope is not None and following.follows_bounded(system):
+            more = more + following.grown(system, slope, settled.box.force, held)
+        balance = balance + saddle.push(system, rows, saddle.spread(system, more))
         y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
         v_dot, lam_dot = y[..., 0], lam_dot[..., 0]
         rates = saddle.box_rates(system, rows, v_dot) - box.offset
@@ -411,4 +347,4 @@ def step(
     after = remembered(system, state, advance(system, prepared, begun, rows, v), command)
     touch = contact.world_impulses(system, rows, v)
     pairs = jnp.zeros(0, dtype=int) if slots is None else slots.pair
-    return after, StepInfo(result, lam, x, saddle.forces(system, rows, lam) * x, pivots, touch, pairs)
+    return after, StepInfo(result, lam, x, following.forces(system, rows, lam, x) * x, pivots, touch, pairs)

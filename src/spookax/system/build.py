@@ -21,6 +21,7 @@ from ..scene.parts import Along, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
 from ..scene.row_types import own_rows
 from .contacts import contacts_of
+from .following import followed
 from .params import Params
 from .parts import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor
 from .pattern import saddle_pattern, spanning_tree
@@ -113,7 +114,15 @@ def build(
     bounded = tuple(row for row in given if row.bounded)
     constraints = tuple(row for row in given if not row.bounded)
     own = (*constraints, *bounded)
-    pattern = saddle_pattern(len(names), joints, axes, couplings, own, number, tree, touching)
+    parts = joints, len(couplings), constraints, bounded
+    meeting = {
+        (followed(place, *parts)[0], number[body])
+        for row in bounded
+        for place in row.follows
+        for body in row.bodies
+        if body != "world"
+    }
+    pattern = saddle_pattern(len(names), joints, axes, couplings, own, number, tree, touching, meeting)
     learned, networks = _networks(places, along)
     elements = _elements(places, along)
     of_system = names, joints, axes, couplings, motors, sensors, constraints, tree, pattern, networks
@@ -198,6 +207,8 @@ def build(
         surface_size=array([_size(s) for s in surfaces], 3),
         material_friction=array([m.friction for m in materials]),
         material_restitution=array([m.restitution for m in materials]),
+        material_spinning=array([m.spinning_friction for m in materials]),
+        material_rolling=array([m.rolling_friction for m in materials]),
         contact_compliance=on_device(touch.relative_compliance if touch else 1.0),
         contact_relaxation=on_device(touch.relaxation_steps if touch else 0.0),
         recovery=on_device(touch.recovery_speed if touch else 1.0),

@@ -7,12 +7,13 @@ other at the time, of every kind as many as `contacts.slots` says.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from .._typing import AnyArray
-from ..scene.contacts import POINTS, joined_bodies, kind_of_pair, pairs_of
+from ..collision import KINDS, Most
+from ..scene.contacts import joined_bodies, kind_of_pair, pairs_of
 from ..scene.hulls import Hull, hull_of
 from ..scene.model import Scene
 
@@ -41,12 +42,24 @@ class Pair:
 
 
 @dataclasses.dataclass(frozen=True)
+class Group:
+    """The pairs of one kind: the number of the first, how many there are, how many of these are looked at in a step
+    and the places of each."""
+
+    kind: Kind
+    begin: int
+    pairs: int
+    looked_at: int
+    places: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Contacts:
     """Surfaces and pairs; pairs of one kind follow each other, and so do the places of a pair.
 
     `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed;
-    `bounces`: impacts are elastic in part. `slots`: how many pairs of every kind are looked at in a step; none where
-    all are.
+    `bounces`: impacts are elastic in part; `turns`: spinning or rolling is resisted. `slots`: how many pairs of every
+    kind are looked at in a step; none where all are.
     """
 
     surfaces: tuple[Surface, ...] = ()
@@ -55,6 +68,7 @@ class Contacts:
     combine: str = "mean"
     passes: int = 1
     bounces: bool = False
+    turns: bool = False
     slots: tuple[int, ...] = ()
 
     @functools.cached_property
@@ -62,9 +76,22 @@ class Contacts:
         return tuple(dict.fromkeys(pair.kind for pair in self.pairs))
 
     @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The pairs by their kinds."""
+        found, begin = [], 0
+        most = most_of([surface.hull for surface in self.surfaces if surface.hull])
+        for i, kind in enumerate(self.kinds):
+            count = sum(pair.kind == kind for pair in self.pairs)
+            looked_at = self.slots[i] if self.slots else count
+            found.append(Group(kind, begin, count, looked_at, KINDS[kind].places(most)))
+            begin += count
+        return tuple(found)
+
+    @functools.cached_property
     def pair_of_point(self) -> tuple[int, ...]:
-        """The pair of every place."""
-        return tuple(i for i, pair in enumerate(self.pairs) for _ in range(POINTS[pair.kind]))
+        """The pair of every place, where every pair has places."""
+        numbers = [(group.begin + i, group.places) for group in self.groups for i in range(group.pairs)]
+        return tuple(pair for pair, places in numbers for _ in range(places))
 
     @functools.cached_property
     def bodies_of_points(self) -> tuple[tuple[int, int], ...]:
@@ -75,28 +102,20 @@ class Contacts:
     @property
     def num_points(self) -> int:
         """Places of a step."""
-        return sum(count * places for count, places in self.parts) if self.slots else len(self.pair_of_point)
-
-    @functools.cached_property
-    def parts(self) -> tuple[tuple[int, int], ...]:
-        """Slots of every kind, and the places of each."""
-        return tuple((count, POINTS[kind]) for count, kind in zip(self.slots, self.kinds, strict=True))
+        return sum(group.looked_at * group.places for group in self.groups)
 
     def places(self, pairs: AnyArray) -> AnyArray:
         """The pair of every place, (..., points), from those in slots, (..., slots); -1 in an empty slot."""
         if not self.slots:
             return np.broadcast_to(np.array(self.pair_of_point, dtype=int), (*pairs.shape[:-1], self.num_points))
-        slot_of_point = np.repeat(np.arange(sum(self.slots)), [n for count, n in self.parts for _ in range(count)])
+        places = [group.places for group in self.groups for _ in range(group.looked_at)]
+        slot_of_point = np.repeat(np.arange(len(places)), places)
         return pairs[..., slot_of_point]
 
     @functools.cached_property
     def ends(self) -> np.ndarray:
         """Numbers of the surfaces of every pair, (pairs, 2)."""
         return np.array([(pair.first, pair.second) for pair in self.pairs], dtype=int).reshape(-1, 2)
-
-    def pairs_of_kind(self, kind: Kind) -> np.ndarray:
-        """Numbers of the pairs of one kind."""
-        return np.array([i for i, pair in enumerate(self.pairs) if pair.kind == kind], dtype=int)
 
     @functools.cached_property
     def sides(self) -> tuple[tuple[int, int], ...]:
@@ -136,6 +155,12 @@ class Contacts:
 NO_CONTACTS = Contacts()
 
 
+def most_of(hulls: Sequence[Hull]) -> Most:
+    """The largest numbers of some meshes, and of a box with facets beside theirs."""
+    corners = [len(facet) for hull in hulls for facet in hull.facets]
+    return Most(max((len(hull.vertices) for hull in hulls), default=0), max(4, *corners, 0))
+
+
 def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]) -> Contacts:
     """The static half of a scene's contacts. `number`: of bodies and the world; `unknown`: paths, as for `build`."""
     found = scene.contacts
@@ -156,13 +181,18 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
         swapped = first.type != kind[0]
         a, b = (index[name] for name in (reversed(names) if swapped else names))
         pairs.append(Pair(a, b, kind))
-    pairs.sort(key=lambda pair: list(POINTS).index(pair.kind))
-    bounces = bool(pairs) and any(
-        material.restitution > 0 or f"contacts.materials.{name}.restitution" in unknown
-        for name, material in found.materials.items()
-    )
+    pairs.sort(key=lambda pair: list(KINDS).index(pair.kind))
+
+    def some(*keys: str) -> bool:
+        """Whether a number of a material is positive or unknown."""
+        each = [(name, material, key) for name, material in found.materials.items() for key in keys]
+        return any(getattr(m, key) > 0 or f"contacts.materials.{name}.{key}" in unknown for name, m, key in each)
+
+    bounces, turns = some("restitution"), some("spinning_friction", "rolling_friction")
     slots = _slots(surfaces, pairs, found.slots)
-    return Contacts(surfaces, tuple(pairs), materials, found.combine, found.passes, bounces, slots)
+    return Contacts(
+        surfaces, tuple(pairs), materials, found.combine, found.passes, bounces and bool(pairs), turns, slots
+    )
 
 
 def _slots(surfaces: tuple[Surface, ...], pairs: list[Pair], given: int | None) -> tuple[int, ...]:

@@ -83,6 +83,8 @@ class Params(eqx.Module):
     surface_size: Float[Array, "surfaces 3"]  # lengths of a box or mesh; radius and length of what is round [m]
     material_friction: Float[Array, " materials"]  # [-]
     material_restitution: Float[Array, " materials"]  # [-]
+    material_spinning: Float[Array, " materials"]  # torque across a contact per normal force [m]
+    material_rolling: Float[Array, " materials"]  # [m]
     contact_compliance: Scalar  # relative to 1/m of the bodies [-]
     contact_relaxation: Scalar  # tau / h of an overlap [steps]
     recovery: Scalar  # largest speed at which an overlap is led back [m/s]
@@ -250,6 +252,8 @@ def paths(system: System) -> dict[str, ParameterPath]:
     for m, name in enumerate(system.contacts.materials):
         add(f"contacts.materials.{name}.friction", "material_friction", m)
         add(f"contacts.materials.{name}.restitution", "material_restitution", m)
+        add(f"contacts.materials.{name}.spinning_friction", "material_spinning", m)
+        add(f"contacts.materials.{name}.rolling_friction", "material_rolling", m)
     for s, surface in enumerate(system.contacts.surfaces):
         place = f"contacts.surfaces.{surface.name}"
         for name, i in _XYZ.items():

@@ -97,6 +97,16 @@ class BoxRow:
 
 
 @dataclasses.dataclass(frozen=True)
+class Following:
+    """A row with bounds, its number in `System.boxes`, whose level grows with the size of some impulses of a
+    constraint node: `rows` as in the step matrix, those of the node and then of its lines (`System.rows_of_lines`)."""
+
+    box: int
+    node: int
+    rows: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Coupling:
     """A row that lets the axis `driven` move by `ratio * per` times the axis `driver`; `path` is that of the ratio."""
 

@@ -46,9 +46,11 @@ def saddle_pattern(
     bodies: Mapping[str, int],
     tree: tuple[int, ...],
     touching: set[tuple[int, int]],
+    followed: set[tuple[int, int]],
 ) -> Pattern:
     """Block pattern of the step: nodes are bodies (6), then joints, couplings, user rows (one size for all). Bodies
-    that may touch each other meet directly.
+    that may touch each other meet directly, and so do those that a row acts on with the node (`followed`, as pairs
+    with its number among the nodes of constraints) whose impulses the row follows.
 
     The pivot of a constraint node needs a body that it acts on eliminated. A few bodies are eliminated from leaves to
     root: a tree joint directly after the body that it connects outward, loop-closing joints and other rows last, when
@@ -60,6 +62,7 @@ def saddle_pattern(
         acts_on.append({body for joint in ends for body in (joint.parent, joint.child)} - {WORLD})
     acts_on += [{bodies[name] for name in row.bodies if name != "world"} for row in constraints]
     edges = {(num_bodies + node, body) for node, around in enumerate(acts_on) for body in around} | touching
+    edges |= {(num_bodies + node, body) for node, body in followed}
     sizes = [6] * num_bodies + [node_width(joints, couplings, constraints)] * len(acts_on)
     if num_bodies > _MANY:
         return symbolic(sizes, edges, None, {num_bodies + node: around for node, around in enumerate(acts_on)})

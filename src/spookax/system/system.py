@@ -10,7 +10,8 @@ import numpy as np
 from ..math.block_sparse import Pattern
 from .contacts import NO_CONTACTS, Contacts
 from .cycles import on_cycles
-from .parts import WORLD, Axis, BoxRow, Coupling, Element, Joint, Motor, Network, Sensor
+from .following import followed
+from .parts import WORLD, Axis, BoxRow, Coupling, Element, Following, Joint, Motor, Network, Sensor
 from .pattern import node_width
 
 
@@ -118,7 +119,20 @@ class System:
 
     @functools.cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """(constraint node, body) of every Jacobian: children of joints, their parents, couplings, user rows."""
+        """(constraint node, body) of every Jacobian: children of joints, their parents, couplings, user rows; at last
+        those that are only followed (`num_followed_edges`), with a Jacobian of zeros.
+        """
+        jacobians = self._jacobians
+        followed = [(f.node, body) for f in self.following for body in self.bodies_of(self.box_lines[f.box])]
+        return (*jacobians, *dict.fromkeys(edge for edge in followed if edge not in jacobians))
+
+    @property
+    def num_followed_edges(self) -> int:
+        """Edges between a body on which a row with bounds acts and a node that this row only follows."""
+        return len(self.edges) - len(self._jacobians)
+
+    @functools.cached_property
+    def _jacobians(self) -> tuple[tuple[int, int], ...]:
         first = len(self.joints)
         children = [(j, joint.child) for j, joint in enumerate(self.joints)]
         parents = [(j, joint.parent) for j, joint in enumerate(self.joints) if joint.parent != WORLD]
@@ -211,8 +225,24 @@ class System:
 
     @property
     def bearings(self) -> tuple[int, ...]:
-        """Numbers of the friction rows whose level grows with the force in the joint."""
-        return tuple(i for i, axis in enumerate(self.friction_axes) if self.axes[axis].bearing)
+        """The axes whose dry friction grows with the force in the joint."""
+        return tuple(i for i in self.friction_axes if self.axes[i].bearing)
+
+    @functools.cached_property
+    def following(self) -> tuple[Following, ...]:
+        """What levels of rows with bounds depend on: those of `bearings`, then those of the user's rows, line by line.
+
+        A row that is followed follows none.
+        """
+        friction = self.friction_axes
+        bearings = (Following(friction.index(i), self.axes[i].joint, self.axes[i].bearing) for i in self.bearings)
+        parts = self.joints, len(self.couplings), self.constraints, self.bounded
+        own = (
+            Following(box, *followed(place, *parts))
+            for box, (b, _) in zip(self.boxes_of("own").tolist(), self.own_lines, strict=True)
+            for place in self.bounded[b].follows
+        )
+        return (*bearings, *own)
 
     @property
     def backward_axes(self) -> tuple[int, ...]:
@@ -242,6 +272,20 @@ class System:
         """Parent and child of an axis' joint."""
         joint = self.joints[self.axes[axis].joint]
         return joint.parent, joint.child
+
+    def bodies_of(self, line: int) -> tuple[int, ...]:
+        """Bodies on which a line acts, the world left out."""
+        if line < len(self.axes):
+            return tuple(body for body in self.ends(line) if body != WORLD)
+        return tuple(body for own, body in self.own_sides if own == line - len(self.axes))
+
+    def side(self, line: int, body: int) -> int:
+        """Place of the Jacobian of a line and one of its bodies among those of all axes' parents, of their children,
+        and of `own_sides`."""
+        count = len(self.axes)
+        if line < count:
+            return line + count * (body == self.ends(line)[1])
+        return 2 * count + self.own_sides.index((line - count, body))
 
     def axis_ends(self) -> tuple[np.ndarray, np.ndarray]:
         """Parents and children of all axes, as indices."""

@@ -5,7 +5,8 @@ whether it does; where it does not, the end of an interval is where it has risen
 every coordinate that the parameter may be given, and knows of bounds, of valleys that bend and of flat ones.
 
 All of them together take a given number of linearisations, the worst known parameters first. Where that does not
-suffice, or the cost has so many kinks that it cannot be compared that finely, the linearisation stands unchecked.
+suffice, or the cost has so many kinks that it cannot be compared that finely, the linearisation stands unchecked; and
+where a parameter is not determined at all.
 
 **Source:** Venzon and Moolgavkar (1988), profile-likelihood confidence intervals; Bates and Watts (1988) for the check.
 """
@@ -26,6 +27,7 @@ TAIL = 1.6448536269514722
 """Standard deviations beyond which a normal distribution has 5 % on one side."""
 
 WEAK = 0.1  # standard deviation in z, a tenth of the parameter: below it no curvature is felt
+_UNKNOWN = 1.0  # standard deviation, a factor of e: the parameter is not determined, which is said of it anyway
 FAR = 7.0
 """Distance in z, a factor of a thousand, beyond which nothing is known."""
 
@@ -33,7 +35,7 @@ _RIGHT = 0.2  # relative error of a distance that the linearisation has right
 _SAME = 0.05  # relative error of an end
 _STRIDE = 1.0  # longest way at once, in z
 _FITS, _ROUNDS = 6, 6  # of the search for an end; of a fit beside a held parameter
-_SETTLED = 0.05  # gain of a fit that is none, of the rise that is looked for
+_SETTLED = 0.3  # gain that one more step promises, of the rise that is looked for, which counts as had
 _SMOOTH = 0.25  # gain, of that rise, that may be left at the estimate itself
 _SHARE = 2.0  # of what is left for each end that is still to be found
 _HALVINGS = 3  # of a step that was refused
@@ -148,26 +150,26 @@ class Profiles:
         self.begin = Held(0.0, 0.0, fit.iterate, cost, here)
         # what kinks of the cost hide from the iteration, here as elsewhere
         self._floor = max(cost - here.q, 0.0)
-        self._settled_at = self._floor
+        self._target = 0.0  # rise that is looked for at present
 
     def ends(self, i: int, others: int) -> Ends:
         """Of the interval of shared parameter i that it leaves with 5 % on either side; `others`: parameters that come
         later, for which something has to be left.
         """
-        sd, widened = np.sqrt(self.fit.covariance[i, i]), self.fit.covariance[i, i] / self.variance[i]
+        sd, widened = float(np.sqrt(self.fit.covariance[i, i])), self.fit.covariance[i, i] / self.variance[i]
         target = TAIL**2 / 2 * widened
-        self._settled_at = max(_SETTLED * target, self._floor)
+        if sd > _UNKNOWN and min(self._room(i, -1.0), self._room(i, 1.0)) >= min(TAIL * sd, FAR):
+            return Ends(-TAIL * sd, TAIL * sd, "unchecked")
+        self._target = target
         found = [
-            self._end(i, side * TAIL * float(sd), target, 2 * (1 + others) - told)
-            for told, side in enumerate((-1.0, 1.0))
+            self._end(i, side * TAIL * sd, target, 2 * (1 + others) - told) for told, side in enumerate((-1.0, 1.0))
         ]
         (below, kind_below), (above, kind_above) = found
         kinds: set[Kind] = {kind_below, kind_above}
         return Ends(below, above, next(kind for kind in ("profile", "unchecked", "linear") if kind in kinds))
 
     def _end(self, i: int, expected: float, target: float, due: int) -> tuple[float, Kind]:
-        side, z = np.sign(expected), float(np.asarray(self.fit.iterate.z)[i])
-        room = min(FAR, (self.problem.upper[i] - z) if side > 0 else (z - self.problem.lower[i]))
+        room = self._room(i, expected)
         self._until = self.used + min(self.left, int(np.ceil(_SHARE * self.left / due)))
         if self._floor > _SMOOTH * target:
             self._until = self.used
@@ -179,6 +181,11 @@ class Profiles:
                 return None
 
         return find_end(self.begin, held_at, expected, target, room)
+
+    def _room(self, i: int, side: float) -> float:
+        """To the bound of a parameter on one side, or `FAR`."""
+        z = float(np.asarray(self.fit.iterate.z)[i])
+        return min(FAR, float(self.problem.upper[i] - z if side > 0 else z - self.problem.lower[i]))
 
     def _held_at(self, start: Held, i: int, offset: float) -> Held | None:
         """The best fit with parameter i held so far off, from that at another place, in strides; None where the way
@@ -198,13 +205,17 @@ class Profiles:
         return here
 
     def _settled(self, here: Held, i: int) -> Held | None:
-        """The best fit with parameter i where it is; None if it is not found."""
+        """The best fit with parameter i where it is, less what is left to be gained by little; None if it is not found.
+
+        The last steps of a fit cost as much as the first ones and gain what they promise, nearly: they are not taken.
+        """
         for _ in range(_ROUNDS):
             d = self._step(here, i, 0.0)
             if not (np.isfinite(here.rise) and np.isfinite(d).all()):
                 return None
-            if promised(here.cost, here.linear, here.linear.g + self.fit.slope, d) < self._settled_at:
-                return here
+            left = promised(here.cost, here.linear, here.linear.g + self.fit.slope, d) - self._floor
+            if left < _SETTLED * self._target:
+                return here._replace(rise=here.rise - max(left, 0.0))
             for halving in range(_HALVINGS):
                 tried = self._tried(here, d, 0.5**halving)
                 if tried.rise < here.rise:

@@ -7,10 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._results import STEP_RESULTS, no_failure, worst
 from ..._typing import AnyArray, Array, Float
 from ...math.sqrt_gaussian import condition
 from ...protocol import AbstractModel, Noise
-from ...protocol.asked import first_hint
+from ...protocol.asked import first_hint, stepped
 from .every_filter import AbstractFilter, Estimated, Innovation, innovation_of, standard_deviations
 from .step_rules import Belief, Context, Reading
 
@@ -23,6 +24,7 @@ class Members(eqx.Module):
     w: Float[Array, "members m"]
     hint: Float[Array, "members h"]
     key: Array
+    result: STEP_RESULTS  # how the last step ended, of the members the worst
 
 
 class EnsembleFilter(AbstractFilter):
@@ -59,7 +61,7 @@ class EnsembleFilter(AbstractFilter):
         d = jax.random.normal(first, (self.size, factor.shape[1]), dtype=factor.dtype) @ factor.T
         w = jax.random.normal(second, (self.size, m), dtype=factor.dtype)
         hint = jnp.broadcast_to(first_hint(self.model), (self.size, *first_hint(self.model).shape))
-        return Members(jax.tree.map(jnp.asarray, x0), d, w, hint, key)
+        return Members(jax.tree.map(jnp.asarray, x0), d, w, hint, key, no_failure())
 
     # --- what the compiled functions are made of
 
@@ -86,16 +88,19 @@ class EnsembleFilter(AbstractFilter):
         a = jnp.where(innovation.accepted > 0, updated, a)
         n = self.model.tangent_size
         w = a[:, n:] if self.model.reads_pair else members.w
-        return Members(members.x, a[:, :n], w, members.hint, members.key), innovation
+        return Members(members.x, a[:, :n], w, members.hint, members.key, members.result), innovation
+
+    def ended(self, members: Members) -> STEP_RESULTS:
+        return members.result
 
     def predicted(self, members: Members, u: Array, noise: Noise | None = None) -> tuple[Members, None]:
         noise = noise or self.noise
         p = self.model.prepare(jnp.asarray(self.z))
 
-        def moved(d: Array, w: Array, hint: Array) -> tuple[Any, Array]:
-            return self.model.step(self.model.retract(members.x, d), p, u, w, noise, hint)
+        def moved(d: Array, w: Array, hint: Array) -> tuple[Any, Array, STEP_RESULTS]:
+            return stepped(self.model, self.model.retract(members.x, d), p, u, w, noise, hint)
 
-        states, hint = jax.vmap(moved)(members.d, members.w, members.hint)
+        states, hint, results = jax.vmap(moved)(members.d, members.w, members.hint)
         first = jax.tree.map(lambda a: a[0], states)
         about_first = jax.vmap(lambda x: self.model.local(x, first))(states)
         x = self.model.retract(first, jnp.mean(about_first, axis=0))
@@ -103,7 +108,7 @@ class EnsembleFilter(AbstractFilter):
         mean = jnp.mean(d, axis=0)
         key, draw = jax.random.split(members.key)
         w = jax.random.normal(draw, members.w.shape, dtype=members.w.dtype)
-        return Members(x, mean + self.inflation * (d - mean), w, hint, key), None
+        return Members(x, mean + self.inflation * (d - mean), w, hint, key, worst(results)), None
 
     def stepped(
         self, members: Members, u: Array, reading: Reading, noise: Noise | None, trail: bool

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ..._compiled import compiled
+from ..._results import STEP_RESULTS
 from ..._typing import AnyArray, Array, Float, Int, Scalar
 from ...protocol import AbstractModel, Noise, Samples
 from .step_rules import Reading
@@ -67,6 +68,7 @@ class Recursion(NamedTuple):
     sd: Float[Array, "steps n"]  # their standard deviations, in tangent coordinates
     innovation: Innovation
     modes: ModeEstimate  # of switching models, None of others
+    result: STEP_RESULTS  # how every step ended, of several modes the worst
     last: Any  # what is believed after the last step (`Belief`): to go on from
     first: Any  # and before the first reading
     trail: Any  # of every step, for `smooth`; None where it was not asked for
@@ -76,6 +78,12 @@ class Recursion(NamedTuple):
         """Of all readings."""
         return jnp.sum(self.innovation.log_likelihood)
 
+    @property
+    def failed_step(self) -> Int[Array, "*recordings"]:
+        """The first step that failed, -1 if none did."""
+        failed = self.result != STEP_RESULTS.successful
+        return jnp.where(jnp.any(failed, axis=0), jnp.argmax(failed, axis=0), -1)
+
 
 class Smoothed(NamedTuple):
     """States given all readings of a recording; leading axis: steps + 1, the last one being where it ends."""
@@ -84,6 +92,7 @@ class Smoothed(NamedTuple):
     sd: Float[Array, "steps_1 n"]  # None, as `factor`, where an estimator smooths means only (`SlowFilter`)
     factor: Float[Array, "steps_1 n n"]
     log_probability: Float[Array, "steps_1 modes"] = None  # pyright: ignore  # of switching models
+    result: STEP_RESULTS | None = None  # how every step of the way forwards ended
 
     @property
     def probability(self) -> Float[Array, "steps_1 modes"]:
@@ -110,6 +119,10 @@ class AbstractFilter(eqx.Module):
         self, belief: Any, /, u: Array, reading: Reading, noise: Noise | None, trail: bool
     ) -> tuple[Any, Estimated, Any]:
         """The belief a step later, what was believed given its readings, and with `trail` what smoothing needs."""
+
+    @abc.abstractmethod
+    def ended(self, belief: Any, /) -> STEP_RESULTS:
+        """How the step that led to a belief ended."""
 
     def update(
         self,
@@ -156,13 +169,14 @@ class AbstractFilter(eqx.Module):
     def scanned(self, belief: Any, samples: Samples, noise: Noise | None = None, trail: bool = False) -> Recursion:
         """`run` as it is, to be differentiated, batched or compiled with something else."""
 
-        def body(belief: Any, step: tuple[Array, Reading, Noise | None]) -> tuple[Any, tuple[Estimated, Any]]:
+        def body(belief: Any, step: tuple[Array, Reading, Noise | None]) -> tuple[Any, tuple[Estimated, Any, Any]]:
             after, filtered, left = self.stepped(belief, *step, trail)
-            return after, (filtered, left)
+            return after, (filtered, self.ended(after), left)
 
         reading = Reading(samples.y, samples.s, samples.seen)
-        last, (filtered, left) = jax.lax.scan(body, belief, (samples.u, reading, noise))
-        return Recursion(*filtered, last=last, first=belief if trail else None, trail=left)  # pyright: ignore[reportArgumentType]
+        last, (filtered, result, left) = jax.lax.scan(body, belief, (samples.u, reading, noise))
+        first = belief if trail else None
+        return Recursion(*filtered, result=result, last=last, first=first, trail=left)  # pyright: ignore[reportArgumentType]
 
 
 class AbstractSmoothingFilter(AbstractFilter):
@@ -179,7 +193,8 @@ class AbstractSmoothingFilter(AbstractFilter):
         """
         if found.trail is None:
             raise ValueError("smoothing needs `run(..., trail=True)`")
-        return _smooth(self, found._replace(x=None, sd=None, innovation=None, modes=None))  # pyright: ignore
+        back = _smooth(self, found._replace(x=None, sd=None, innovation=None, modes=None, result=None))  # pyright: ignore
+        return back._replace(result=found.result)
 
 
 def innovation_of(
@@ -244,7 +259,7 @@ def _run(f: AbstractFilter, belief: Any, samples: Samples, noise: Noise | None, 
 
     if not many:
         return one(belief, samples, noise)
-    axes = Recursion(1, 1, 1, 1, last=0, first=0, trail=1)  # pyright: ignore[reportArgumentType]
+    axes = Recursion(1, 1, 1, 1, 1, last=0, first=0, trail=1)  # pyright: ignore[reportArgumentType]
     return jax.vmap(one, out_axes=axes)(belief, samples, noise)
 
 

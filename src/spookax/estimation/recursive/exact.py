@@ -21,7 +21,7 @@ class Exact(AbstractRule):
         n = own.A.shape[0]
         zero, none = jnp.zeros(n, dtype=own.A.dtype), jnp.zeros((n, 0), dtype=own.A.dtype)
         x1 = own.A @ (belief.x + belief.mean) + own.b
-        return Move(x1, zero, belief.hint, own.A, own.S, none, -own.A @ belief.mean)
+        return Move(x1, zero, belief.hint, belief.result, own.A, own.S, none, -own.A @ belief.mean)
 
     def noises(self, model):
         return model.noise_size

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..._results import STEP_RESULTS, no_failure
 from ..._typing import AnyArray, Array, Float
 from ...math.smoother import ForwardPass, ReadingGains, smoothed
 from ...math.sqrt_gaussian import UNROLLED, Affine, condition, lower
@@ -92,7 +93,8 @@ class Filter(AbstractSmoothingFilter):
         if self.model.reads_pair:
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
         x0 = jax.tree.map(jnp.asarray, x0)
-        return Belief(x0, jnp.zeros(factor.shape[0], dtype=factor.dtype), factor, first_hint(self.model))
+        mean = jnp.zeros(factor.shape[0], dtype=factor.dtype)
+        return Belief(x0, mean, factor, first_hint(self.model), no_failure())
 
     # --- what the compiled functions are made of
 
@@ -118,6 +120,7 @@ class Filter(AbstractSmoothingFilter):
             jnp.where(accepted, post.mean, belief.mean),
             jnp.where(accepted, post.factor, belief.factor),
             belief.hint,
+            belief.result,
         )
         said = jnp.where(accepted, post.said, 0.0)
         groups, size = said.shape[:2]
@@ -132,6 +135,9 @@ class Filter(AbstractSmoothingFilter):
         level = noise or self.noise
         rows = self.rule.readings(self.context(u, level), belief, reading)
         return self.conditioned(belief, reading, level, *rows)[:2]
+
+    def ended(self, belief: Belief) -> STEP_RESULTS:
+        return belief.result  # pyright: ignore[reportReturnType]
 
     def predicted(
         self, belief: Belief, u: Array, noise: Noise | None = None
@@ -149,7 +155,7 @@ class Filter(AbstractSmoothingFilter):
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
         else:
             mean, factor = move.mean, lower(move.A @ belief.factor, noises) if move.factor is None else move.factor
-        return Belief(move.x, mean, factor, move.hint), (move.A, noises, move.c)
+        return Belief(move.x, mean, factor, move.hint, move.result), (move.A, noises, move.c)
 
     def stepped(
         self, belief: Belief, u: Array, reading: Reading, noise: Noise | None, trail: bool

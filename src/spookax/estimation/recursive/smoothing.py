@@ -81,7 +81,7 @@ def smooth_affine(
 @compiled
 def _iterated(
     f: Filter, belief: Belief, samples: Samples, x: Any, w: Array, hint: Array, parallel: bool
-) -> tuple[Any, Array, Array, Array, Array]:
+) -> tuple[Any, Array, Array, Array, Array, Any]:
     """One Gauss-Newton iteration: linearise along a path, smooth, move the path."""
     model, n = f.model, f.model.tangent_size
     p = model.prepare(jnp.asarray(f.z))
@@ -97,10 +97,10 @@ def _iterated(
             H = jnp.concatenate([H, jnp.zeros((H.shape[0], w.shape[0]), dtype=w.dtype)], axis=1)
         move = motion_along(at, a, line)
         gap = model.local(move.x, x1)  # zero where the path is one of the simulator's
-        return Affine(move.A, move.B, gap + move.c, H[:, :n], H[:, n:], y), move.hint
+        return Affine(move.A, move.B, gap + move.c, H[:, :n], H[:, n:], y), move.hint, move.result
 
     reading = Reading(samples.y, samples.s, samples.seen)
-    steps, hint = jax.vmap(line)(before(x), after(x), w, hint, samples.u, reading)
+    steps, hint, result = jax.vmap(line)(before(x), after(x), w, hint, samples.u, reading)
     x0 = jax.tree.map(lambda a: a[0], x)
 
     def first(d: Array) -> tuple[Array, Array]:  # the prior in the chart about the path's first state
@@ -110,7 +110,7 @@ def _iterated(
     turned, mean = jax.jacfwd(first, has_aux=True)(belief.mean[:n])
     d, S, w = smooth_affine(steps, mean, turned @ belief.factor[:n, :n], parallel)
     change = jnp.max(jnp.abs(d) / (standard_deviations(S) + jnp.finfo(d.dtype).tiny))
-    return jax.vmap(model.retract)(x, d), w, hint, S, change
+    return jax.vmap(model.retract)(x, d), w, hint, S, change, result
 
 
 def smooth_iterated(
@@ -137,12 +137,12 @@ def smooth_iterated(
     found = f.smooth(f.run(belief, samples, trail=True))
     x, w = found.x, jnp.zeros((samples.u.shape[0], f.model.noise_size), dtype=found.sd.dtype)
     hint = jnp.broadcast_to(belief.hint, (samples.u.shape[0], *belief.hint.shape))
-    S = found.factor
+    S, result = found.factor, found.result
     for _ in range(iterations):
-        x, w, hint, S, change = _iterated(f, belief, samples, x, w, hint, parallel)
+        x, w, hint, S, change, result = _iterated(f, belief, samples, x, w, hint, parallel)
         if float(change) < tolerance:
             break
-    return Smoothed(x, standard_deviations(S), S)
+    return Smoothed(x, standard_deviations(S), S, result=result)
 
 
 class Window(eqx.Module):

@@ -17,11 +17,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._results import STEP_RESULTS, worst
 from ..._typing import Array, Float
 from ...math import small
 from ...math.sqrt_gaussian import condition, gain_of, lower
 from ...protocol import AbstractModel, Noise
-from ...protocol.asked import replayed
+from ...protocol.asked import replayed, stepped
 from ..linearise import backwards, whitened
 
 
@@ -35,6 +36,7 @@ class Belief(eqx.Module):
     mean: Float[Array, " a"]
     factor: Float[Array, "a k"]
     hint: Float[Array, " h"]  # what the last step found out about itself
+    result: STEP_RESULTS | None = None  # how the last step ended; None where nobody asks
 
 
 class Reading(NamedTuple):
@@ -58,10 +60,10 @@ class Context(NamedTuple):
         n = self.model.tangent_size
         return a[:n], a[n:] if a.shape[0] > n else jnp.zeros(self.model.noise_size, dtype=a.dtype)
 
-    def moved(self, x: Any, a: Float[Array, " a"], hint: Float[Array, " h"]) -> tuple[Any, Array]:
-        """The state after the step that starts at `a` about x, and its hint."""
+    def moved(self, x: Any, a: Float[Array, " a"], hint: Float[Array, " h"]) -> tuple[Any, Array, STEP_RESULTS]:
+        """The state after the step that starts at `a` about x, its hint, and how it ended."""
         d, w = self.split(a)
-        return self.model.step(self.model.retract(x, d), self.p, self.u, w, self.noise, hint)
+        return stepped(self.model, self.model.retract(x, d), self.p, self.u, w, self.noise, hint)
 
     def residual(self, x: Any, x1: Any, reading: Reading) -> Float[Array, " c"]:
         """Whitened residuals of the readings of a step from x to x1."""
@@ -82,6 +84,7 @@ class Move(NamedTuple):
     x: Any
     mean: Float[Array, " n"]  # of d+
     hint: Float[Array, " h"]
+    result: STEP_RESULTS | None
     A: Float[Array, "n n"]
     B: Float[Array, "n m"]
     E: Float[Array, "n v"]
@@ -121,6 +124,7 @@ class Line(NamedTuple):
 
     x1: Any
     hint: Float[Array, " h"]
+    result: STEP_RESULTS
     A: Float[Array, "n n"]
     B: Float[Array, "n m"]
 
@@ -128,13 +132,13 @@ class Line(NamedTuple):
 def line_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Line:
     """The step that starts at `a`."""
     model, (d, w) = at.model, at.split(a)
-    x1, hint = at.moved(belief.x, a, belief.hint)
+    x1, hint, result = at.moved(belief.x, a, belief.hint)
 
-    def stepped(d: Array, w: Array) -> Array:
+    def again(d: Array, w: Array) -> Array:
         return model.local(replayed(model, model.retract(belief.x, d), at.p, at.u, w, at.noise, hint), x1)
 
-    _, (A, B) = backwards(stepped, d, w)
-    return Line(x1, hint, A, B)
+    _, (A, B) = backwards(again, d, w)
+    return Line(x1, hint, result, A, B)
 
 
 Readings = tuple[Float[Array, "c a"], Float[Array, " c"]]  # rows (H, y): H a + n = y, n ~ N(0, 1)
@@ -165,7 +169,7 @@ def motion_along(at: Context, a: Float[Array, " a"], line: Line) -> Move:
     d, w = at.split(a)
     n = line.A.shape[0]
     zero, none = jnp.zeros(n, dtype=line.A.dtype), jnp.zeros((n, 0), dtype=line.A.dtype)
-    return Move(line.x1, zero, line.hint, line.A, line.B, none, -line.A @ d - line.B @ w)
+    return Move(line.x1, zero, line.hint, line.result, line.A, line.B, none, -line.A @ d - line.B @ w)
 
 
 class Extended(AbstractRule):
@@ -221,7 +225,10 @@ class Unscented(AbstractRule):
     centre: float = eqx.field(static=True, default=0.0)
 
     def readings(self, at, belief, reading):
-        mean, H, noise = self._regression(lambda a: at.read(belief, reading, a), belief.mean, belief.factor)
+        def residual(a: Array) -> tuple[Array, None]:
+            return at.read(belief, reading, a), None
+
+        mean, H, noise, _ = self._regression(residual, belief.mean, belief.factor)
         # what the regression leaves unexplained is noise of the readings: whiten by both together
         c = mean.shape[0]
         L = lower(jnp.eye(c, dtype=mean.dtype), noise)
@@ -235,20 +242,21 @@ class Unscented(AbstractRule):
             m = model.noise_size
             mean = jnp.concatenate([mean, jnp.zeros(m, dtype=mean.dtype)])
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=mean.dtype))
-        x1, hint = at.moved(belief.x, belief.mean, belief.hint)
+        x1, hint, _ = at.moved(belief.x, belief.mean, belief.hint)
 
-        def stepped(a: Array) -> Array:
-            x, _ = model.step(model.retract(belief.x, a[:n]), at.p, at.u, a[n:], at.noise, belief.hint)
-            return model.local(x, x1)
+        def ended(a: Array) -> tuple[Array, STEP_RESULTS]:
+            x, _, result = stepped(model, model.retract(belief.x, a[:n]), at.p, at.u, a[n:], at.noise, belief.hint)
+            return model.local(x, x1), result
 
-        average, G, E = self._regression(stepped, mean, factor)
-        return Move(x1, average, hint, G[:, :n], G[:, n:], E, average - G @ mean)
+        average, G, E, results = self._regression(ended, mean, factor)
+        return Move(x1, average, hint, worst(results), G[:, :n], G[:, n:], E, average - G @ mean)
 
     def noises(self, model):
         return model.noise_size + model.tangent_size + model.noise_size + 1
 
-    def _regression(self, function, mean: Array, factor: Array) -> tuple[Array, Array, Array]:
-        """(average, G, E): function(a) is about average + G (a - mean) + E v over a ~ N(mean, factor factor')."""
+    def _regression(self, function, mean: Array, factor: Array) -> tuple[Array, Array, Array, Any]:
+        """(average, G, E): function(a) is about average + G (a - mean) + E v over a ~ N(mean, factor factor'). And what
+        it says besides at every point but the central one."""
         k = factor.shape[1]
         spread = float(k) ** 0.5 if self.spread is None else self.spread
         central = 1.0 - k / spread**2 + self.centre
@@ -258,12 +266,12 @@ class Unscented(AbstractRule):
                 f"covariances; use a spread of at least {k**0.5:.4g}, or raise `centre` by {-central:.4g}"
             )
         offsets = spread * jnp.concatenate([factor.T, -factor.T])
-        values = jax.vmap(lambda d: function(mean + d))(offsets)
-        middle = function(mean)
+        values, besides = jax.vmap(lambda d: function(mean + d))(offsets)
+        middle, _ = function(mean)
         plus, minus = values[:k], values[k:]
         weight = 1.0 / (2.0 * spread**2)
         average = (1.0 - k / spread**2) * middle + weight * jnp.sum(plus + minus, axis=0)
         slope = (plus - minus).T / (2.0 * spread)  # G factor
         bend = ((plus + minus) / 2.0 - average).T / spread
         rest = max(central, 0.0) ** 0.5 * (middle - average)[:, None]
-        return average, gain_of(slope, factor), jnp.concatenate([bend, rest], axis=1)
+        return average, gain_of(slope, factor), jnp.concatenate([bend, rest], axis=1), besides

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._results import STEP_RESULTS
 from ..._typing import AnyArray, Array, Float
 from ...math import small
 from ...math.sqrt_gaussian import condition, lower
@@ -88,9 +89,12 @@ class DualFilter(AbstractFilter):
         post = condition(states.mean, states.factor, H, e + H @ states.mean)
         gain = small.cholesky_solve(L, HS @ states.factor.T).T
         Y = Y - gain @ (H @ Y + D)
-        after = Belief(states.x, post.mean + Y @ found.mean, post.factor, states.hint)
+        after = Belief(states.x, post.mean + Y @ found.mean, post.factor, states.hint, states.result)
         both = DualBelief(after, Y, z + found.mean, found.factor)
         return jax.tree.map(lambda new, old: jnp.where(innovation.accepted > 0, new, old), both, belief), innovation
+
+    def ended(self, belief: DualBelief) -> STEP_RESULTS:
+        return belief.states.result  # pyright: ignore[reportReturnType]
 
     def predicted(self, belief: DualBelief, u: Array, noise: Noise | None = None) -> tuple[DualBelief, None]:
         level = noise or self.noise

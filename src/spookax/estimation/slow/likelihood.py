@@ -73,7 +73,7 @@ def _swept(f: SlowFilter, start: SlowBelief, samples: Samples) -> tuple[Scalar, 
         mean, P, _ = f.with_noise(zero, (P + P.T) / 2, jnp.zeros((0, n), dtype=z.dtype))
         Y = move.M @ (Y + V @ S) + move.C
         Y = jnp.concatenate([Y, jnp.zeros((mean.shape[0] - n, z.shape[0]), dtype=z.dtype)])
-        after = SlowBelief(move.x, jnp.asarray(z), mean, P, belief.P_za, belief.P_zz, move.hint)
+        after = SlowBelief(move.x, jnp.asarray(z), mean, P, belief.P_za, belief.P_zz, move.hint, move.result)
         return ((after, Y), total), nu
 
     p, dtype = z.shape[0], z.dtype

@@ -22,6 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._results import STEP_RESULTS, no_failure
 from ..._typing import AnyArray, Array, Float, Scalar
 from ...math import small
 from ...protocol import Noise
@@ -69,7 +70,8 @@ class SlowFilter(AbstractSmoothingFilter):
         P_aa, P_za, P_zz = factor[:n] @ factor[:n].T, factor[n:] @ factor[:n].T, factor[n:] @ factor[n:].T
         x = jax.tree.map(jnp.asarray, x0.x)
         mean, P_aa, P_za = self.with_noise(jnp.zeros(n, dtype=sd.dtype), P_aa, P_za)
-        return SlowBelief(x, jnp.asarray(x0.z), mean, P_aa, P_za, _mirrored(P_zz), first_hint(self.model))
+        moments = mean, P_aa, P_za, _mirrored(P_zz)
+        return SlowBelief(x, jnp.asarray(x0.z), *moments, first_hint(self.model), no_failure())
 
     def with_noise(self, mean: Array, P_aa: Array, P_za: Array) -> tuple[Array, Array, Array]:
         """Moments of a = (d, w) from those of d, before any reading: w ~ N(0, 1)."""
@@ -87,6 +89,9 @@ class SlowFilter(AbstractSmoothingFilter):
     ) -> tuple[SlowBelief, Innovation]:
         after, news, innovation = self.seen(belief, u, reading, noise or self.noise)
         return eqx.tree_at(lambda b: b.P_zz, after, after.P_zz - _square(news.V_z)), innovation
+
+    def ended(self, belief: SlowBelief) -> STEP_RESULTS:
+        return belief.result
 
     def predicted(self, belief: SlowBelief, u: Array, noise: Noise | None = None) -> tuple[SlowBelief, SlowMotion]:
         nothing = jnp.zeros((belief.z.shape[0], 0), dtype=belief.z.dtype)
@@ -129,6 +134,7 @@ class SlowFilter(AbstractSmoothingFilter):
             belief.P_za - news.V_z @ news.V_a.T,
             belief.P_zz,
             belief.hint,
+            belief.result,
         )
         return after, news, innovation
 
@@ -136,14 +142,14 @@ class SlowFilter(AbstractSmoothingFilter):
         self, belief: SlowBelief, V: Float[Array, "p c"], u: Array, noise: Noise
     ) -> tuple[SlowBelief, SlowMotion]:
         """The belief a step later, where P_zz at the start is that of `belief` less V V'; the motion that led there."""
-        M, C, E, x1, hint = move = self.motion(belief, u, noise)
+        M, C, E, x1, hint, result = move = self.motion(belief, u, noise)
         side = belief.P_za @ M.T + (belief.P_zz @ C.T - V @ (V.T @ C.T))  # covariance of z and d+
         corner = M @ (belief.P_aa @ M.T + belief.P_za.T @ C.T) + C @ side + E @ E.T
         decay, variance = self.model.drifted(self.model.model.prepare(belief.z), belief.z.dtype)
         zero = jnp.zeros(M.shape[0], dtype=M.dtype)
         mean, P_aa, P_za = self.with_noise(zero, _mirrored(corner), decay * side)
         P_zz = decay**2 * (belief.P_zz - _square(V)) + jnp.diag(jnp.broadcast_to(variance, belief.z.shape))
-        return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint), move
+        return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint, result), move
 
     def motion(self, belief: SlowBelief, u: Array, noise: Noise) -> SlowMotion:
         """The step as a linear model."""

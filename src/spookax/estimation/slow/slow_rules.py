@@ -11,10 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._results import STEP_RESULTS, worst
 from ..._typing import Array, Float
 from ...math import small
 from ...protocol import AbstractModel, Noise
-from ...protocol.asked import replayed
+from ...protocol.asked import replayed, stepped
 from ..linearise import backwards
 from ..recursive.step_rules import Context, Reading
 
@@ -33,6 +34,7 @@ class SlowBelief(eqx.Module):
     P_za: Float[Array, "p a"]
     P_zz: Float[Array, "p p"]
     hint: Float[Array, " h"]
+    result: STEP_RESULTS  # how the last step ended
 
 
 class ReadingRows(NamedTuple):
@@ -61,6 +63,7 @@ class SlowMotion(NamedTuple):
     E: Float[Array, "n v"]
     x: Any
     hint: Float[Array, " h"]
+    result: STEP_RESULTS
 
 
 def rows_of(
@@ -92,15 +95,16 @@ def by_derivative(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noi
     """The motion by its derivative at the mean."""
     at = Context(model, model.prepare(belief.z), noise, u)
     d, w = at.split(belief.mean)
-    x1, hint = at.moved(belief.x, belief.mean, belief.hint)
+    x1, hint, result = at.moved(belief.x, belief.mean, belief.hint)
 
-    def stepped(d: Array, w: Array, z: Array) -> Array:
+    def again(d: Array, w: Array, z: Array) -> Array:
         return model.local(replayed(model, model.retract(belief.x, d), model.prepare(z), u, w, noise, hint), x1)
 
-    _, (A, B, C) = backwards(stepped, d, w, belief.z)
+    _, (A, B, C) = backwards(again, d, w, belief.z)
     if model.reads_pair:
-        return SlowMotion(jnp.concatenate([A, B], axis=1), C, jnp.zeros((d.shape[0], 0), dtype=d.dtype), x1, hint)
-    return SlowMotion(A, C, B, x1, hint)
+        none = jnp.zeros((d.shape[0], 0), dtype=d.dtype)
+        return SlowMotion(jnp.concatenate([A, B], axis=1), C, none, x1, hint, result)
+    return SlowMotion(A, C, B, x1, hint, result)
 
 
 def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noise, spread: float) -> SlowMotion:
@@ -112,29 +116,29 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
     centre = 1.0 - k / spread**2
     if centre < -1e-9:
         raise ValueError(f"sigma points: {k} directions need a spread of at least {k**0.5:.4g}, got {spread:g}")
-    x1, hint = at.moved(belief.x, belief.mean, belief.hint)
+    x1, hint, _ = at.moved(belief.x, belief.mean, belief.hint)
     S = small.cholesky(belief.P_aa)
     points = jnp.concatenate([belief.mean[None], belief.mean + spread * S.T, belief.mean - spread * S.T])
 
-    def stepped(a: Array, w: Array, p: Any) -> Array:
-        x = model.retract(belief.x, at.split(a)[0])
-        return model.local(model.step(x, p, u, w, noise, belief.hint)[0], x1)
+    def ended(a: Array, w: Array, p: Any) -> tuple[Array, STEP_RESULTS]:
+        x, _, result = stepped(model, model.retract(belief.x, at.split(a)[0]), p, u, w, noise, belief.hint)
+        return model.local(x, x1), result
 
-    def average(z: Array) -> tuple[Array, Array]:
+    def average(z: Array) -> tuple[Array, tuple[Array, STEP_RESULTS]]:
         p = model.prepare(z)
-        values = jax.vmap(lambda a: stepped(a, at.split(a)[1], p))(points)
-        return centre * values[0] + jnp.sum(values[1:], axis=0) / (2.0 * spread**2), values
+        values, results = jax.vmap(lambda a: ended(a, at.split(a)[1], p))(points)
+        return centre * values[0] + jnp.sum(values[1:], axis=0) / (2.0 * spread**2), (values, results)
 
-    shift, back, values = jax.vjp(average, belief.z, has_aux=True)
+    shift, back, (values, results) = jax.vjp(average, belief.z, has_aux=True)
     (C,) = jax.vmap(back)(jnp.eye(shift.shape[0], dtype=shift.dtype))
     middle, plus, minus = values[0], values[1 : k + 1], values[k + 1 :]
     M = small.solve_upper(S.T, (plus - minus) / (2.0 * spread)).T
     bend = ((plus + minus) / 2.0 - shift).T / spread
     E = jnp.concatenate([bend, max(centre, 0.0) ** 0.5 * (middle - shift)[:, None]], axis=1)
     if not model.reads_pair:
-        _, (by_w,) = backwards(lambda w: stepped(belief.mean, w, at.p), at.split(belief.mean)[1])
+        _, (by_w,) = backwards(lambda w: ended(belief.mean, w, at.p)[0], at.split(belief.mean)[1])
         E = jnp.concatenate([E, by_w], axis=1)
-    return SlowMotion(M, C, E, model.retract(x1, shift), hint)
+    return SlowMotion(M, C, E, model.retract(x1, shift), hint, worst(results))
 
 
 def _depends(function: Callable[[Array], Array], x: Array) -> bool:

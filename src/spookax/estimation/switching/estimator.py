@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._results import STEP_RESULTS, worst
 from ..._typing import Array
 from ...protocol import Noise
 from ..recursive.every_filter import AbstractSmoothingFilter, Estimated
@@ -33,6 +34,9 @@ class AbstractSwitching(AbstractSmoothingFilter):
     @abc.abstractmethod
     def updated(self, modes: Any, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Any, Estimated]:
         """`update` of prepared readings, and what is believed after them."""
+
+    def ended(self, modes: Any) -> STEP_RESULTS:
+        return worst(modes.beliefs.result)
 
     def stepped(
         self, modes: Any, u: Array, reading: Reading, noise: Noise | None, trail: bool

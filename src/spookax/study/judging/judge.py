@@ -9,6 +9,7 @@ import numpy as np
 from ..._results import ESTIMATE_RESULTS, STEP_RESULTS
 from ...estimation.batch.problem import Fit
 from ...estimation.batch.reading_weights import kept
+from ..recordings.grid import Grid
 from ..running.setup import Setup
 from .density import Candidate, told
 
@@ -75,17 +76,24 @@ def _drowned(setup: Setup, fit: Fit) -> Iterator[tuple[str, float]]:
 def failed_steps(setup: Setup, fit: Fit) -> str:
     """A sentence about the steps along an estimate that the simulator did not solve; empty if it solved all."""
     for recording, grid, path in zip(setup.recordings, setup.grids, fit.iterate.paths, strict=True):
-        # what comes after the last reading only fills a block up
-        steps = int(grid.step_of[-1]) + 1
-        result = jax.tree.map(lambda a, n=steps: np.asarray(a)[:n], path.result)
-        wrong = np.flatnonzero(np.asarray(result != STEP_RESULTS.successful))
-        if wrong.size:
-            first = jax.tree.map(lambda a, k=wrong[0]: np.asarray(a[k]), result)
-            return (
-                f"Recording {recording.name}: {wrong.size} of {steps} steps were not solved, "
-                f"the first at {grid.times[wrong[0]]:.6g} s. {STEP_RESULTS[first]}"
-            )
+        if sentence := unsolved(recording.name, grid, path.result):
+            return sentence
     return ""
+
+
+def unsolved(name: str, grid: Grid, result: STEP_RESULTS) -> str:
+    """A sentence about the steps of a recording that the simulator did not solve; empty if it solved all."""
+    # what comes after the last reading only fills a block up
+    steps = int(grid.step_of[-1]) + 1
+    result = jax.tree.map(lambda a: np.asarray(a)[:steps], result)
+    wrong = np.flatnonzero(np.asarray(result != STEP_RESULTS.successful))
+    if not wrong.size:
+        return ""
+    first = jax.tree.map(lambda a: np.asarray(a[wrong[0]]), result)
+    return (
+        f"Recording {name}: {wrong.size} of {steps} steps were not solved, "
+        f"the first at {grid.times[wrong[0]]:.6g} s. {STEP_RESULTS[first]}"
+    )
 
 
 def ending(setup: Setup, fit: Fit, *, interrupted: bool, failure: str, restarts: Callable[[], str]) -> tuple[str, str]:

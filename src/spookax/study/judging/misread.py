@@ -64,12 +64,13 @@ def error_of(candidate: density.Candidate) -> float:
 
 
 def _mistakes(setup: Setup) -> Iterator[tuple[str, float]]:
-    """Channels and factors that may be wrong: signs first. A gain that is sought answers for its input."""
-    sought = {path.split(".")[1] for path in setup.model.shared.paths if path.startswith("motors.")}
-    inputs = [m.name for m in setup.system.motors if m.name not in sought]
-    inputs = [name for name in inputs if any(name in r.inputs for r in setup.recordings)]
+    """Channels and factors that may be wrong: signs first. A gain that is sought finds the sign of its input by itself,
+    but not a factor of a thousand.
+    """
+    sought = {p.split(".")[1] for p in setup.model.shared.paths if p.startswith("motors.") and p.endswith(".gain")}
+    inputs = [m.name for m in setup.system.motors if any(m.name in r.inputs for r in setup.recordings)]
     units = {name: u[0].split("/")[0] for r in setup.recordings for name, u in r.sensor_units.items() if len(u) == 1}
-    yield from ((name, -1.0) for name in [*units, *inputs])
+    yield from ((name, -1.0) for name in [*units, *(n for n in inputs if n not in sought)])
     yield from ((name, factor) for name, unit in units.items() for factor in _FACTORS.get(unit, ()))
     yield from ((name, factor) for name in inputs for factor in _FACTORS["m"])
 

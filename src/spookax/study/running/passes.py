@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._compiled import compiled, on_device
+from ..._results import STEP_RESULTS
 from ..._typing import Float
 from ...estimation import IMM, Belief, EnsembleFilter, Filter, Innovation, Modes, merge
 from ...protocol import AbstractModel, Samples
@@ -20,6 +21,7 @@ class Pass(NamedTuple):
     factor: Float[np.ndarray, "steps n k"]  # of their covariances
     end: Belief  # what is believed after the last step
     probability: Float[np.ndarray, "steps modes"] | None  # of every mode of a bank
+    result: STEP_RESULTS  # how every step ended
 
 
 def by_filter(f: Filter, start: Belief, samples: Samples, smooth: bool) -> Pass:
@@ -29,7 +31,7 @@ def by_filter(f: Filter, start: Belief, samples: Samples, smooth: bool) -> Pass:
     if smooth:
         smoothed = f.smooth(found)
         x, S = jax.tree.map(lambda a: a[:-1], (smoothed.x, smoothed.factor))
-    return Pass(found.innovation, x, np.asarray(S), found.last, None)
+    return Pass(found.innovation, x, np.asarray(S), found.last, None, found.result)
 
 
 def by_ensemble(f: EnsembleFilter, x0: Any, factor: np.ndarray, samples: Samples) -> Pass:
@@ -37,7 +39,7 @@ def by_ensemble(f: EnsembleFilter, x0: Any, factor: np.ndarray, samples: Samples
     found = f.run(f.init(x0, factor, jax.random.key(0)), samples)
     S = np.asarray(found.sd)[:, :, None] * np.eye(found.sd.shape[1])
     end = Belief(jax.tree.map(lambda a: a[-1], found.x), jnp.zeros(S.shape[1]), on_device(S[-1]), jnp.zeros(0))
-    return Pass(found.innovation, found.x, S, end, None)
+    return Pass(found.innovation, found.x, S, end, None, found.result)
 
 
 def by_bank(f: IMM, start: Modes, samples: Samples, smooth: bool) -> Pass:
@@ -53,7 +55,7 @@ def by_bank(f: IMM, start: Modes, samples: Samples, smooth: bool) -> Pass:
     *_, hint = found.last.beliefs.hint
     end = Belief(jax.tree.map(lambda a: a[-1], x), jnp.zeros(S.shape[1]), S[-1], hint)
     x, S, probability = jax.tree.map(lambda a: a[:-1], (x, S, probability))
-    return Pass(found.innovation, x, np.asarray(S), end, np.asarray(probability))
+    return Pass(found.innovation, x, np.asarray(S), end, np.asarray(probability), found.result)
 
 
 @compiled

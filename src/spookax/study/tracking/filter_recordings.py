@@ -207,11 +207,12 @@ class _Tracker:
         n, S, count = self.model.tangent_size, found.factor, len(self.z)
         if self.held:
             z = np.tile(np.concatenate([self.z, np.zeros(self.model.own.size)]), (len(S), 1))
-            return Track(found.innovation, found.x, S, z, np.zeros((*z.shape, 1)), found.probability)
+            return Track(found.innovation, found.x, S, z, np.zeros((*z.shape, 1)), found.probability, found.result)
         end = found.end  # what it knows of the shared parameters goes on to the next recording
         self.z = np.asarray(end.x.z + end.mean[n : n + len(end.x.z)])[:count]
         self.z_factor = np.asarray(lower(end.factor[n : n + count]))
-        return Track(found.innovation, found.x.x, S[:, :n], np.asarray(found.x.z), S[:, n:], found.probability)
+        states, parameters = (found.x.x, S[:, :n]), (np.asarray(found.x.z), S[:, n:])
+        return Track(found.innovation, *states, *parameters, found.probability, found.result)
 
     # --- all of them
 
@@ -243,12 +244,14 @@ class _Tracker:
         for tie in self.model.shared.ties:
             parameters[tie.path]["tied"] = tie.expression.text
         scene, message = identified_scene(setup.scene, {p: float(v) for p, v in zip(paths, value, strict=True)})
+        unsolved = [run["unsolved"] for run in runs.values() if run["unsolved"]]
         content = {
+            "status": "step_failed" if unsolved else "successful",
             "spookax": importlib.metadata.version("spookax"),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "study": Path(self.study.located.file).stem,
             "kind": "smoothed" if self.smooth else "filtered",
-            "message": message,
+            "message": " ".join([*unsolved, message]).strip(),
             "settings": self.study.recursive.model_dump(exclude={"modes", "switching"})
             | {"parameters": "held" if self.held else "estimated"},
             "modes": described(self.study.recursive),

@@ -6,11 +6,13 @@ import jax
 import numpy as np
 
 from ..._compiled import compiled, on_device
+from ..._results import STEP_RESULTS
 from ..._typing import Array, Float
 from ...estimation import Innovation, faults, innovation_tests
-from ...estimation.linearise import Path, all_successful
+from ...estimation.linearise import Path
 from ...models import Multibody, ParameterMap
 from ..file.modes import changes
+from ..judging.judge import unsolved
 from ..judging.output import as_read, axis_readings, axis_sd, poses
 from ..running.setup import Setup
 from ..running.simulate import predictions
@@ -27,13 +29,14 @@ class Track(NamedTuple):
     z: Float[np.ndarray, "steps p"]
     z_factor: Float[np.ndarray, "steps p k"]
     probability: Float[np.ndarray, "steps modes"] | None  # of every mode, where there are some
+    result: STEP_RESULTS  # how every step ended
 
     @property
     def path(self) -> Path:
         """The states as pairs for every step, the last one repeated."""
         x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), self.x)
         none = np.zeros((len(self.factor), 0))
-        return Path(x, none, none, all_successful(len(none)))
+        return Path(x, none, none, self.result)
 
 
 def along(setup: Setup, models: list[Multibody], i: int, track: Track) -> Float[np.ndarray, "samples channels"]:
@@ -103,6 +106,7 @@ def run_contents(
         "file": recording.path.name,
         "samples": int(np.sum(np.asarray(samples.seen) > 0)),
         "duration": float(recording.time[-1] - recording.time[0]),
+        "unsolved": unsolved(name, grid, track.result),
         "log_likelihood": float(np.sum(innovation.log_likelihood)),
         "nis": tests.nis,
         "nis_p": tests.nis_p,

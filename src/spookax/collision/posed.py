@@ -1,0 +1,78 @@
+"""Surfaces in the world, and the places at which two of them may touch."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from .._typing import Array, Bool, Float
+
+
+class Polyhedron(eqx.Module):
+    """A convex polyhedron in its own axes. Several in one array are filled up: facets by their last corner, lists by
+    their first entry."""
+
+    vertices: Float[Array, "vertices 3"]  # [m]
+    is_vertex: Bool[Array, " vertices"]
+    facets: Float[Array, "facets corners 3"]  # seen from outside anticlockwise [m]
+    normals: Float[Array, "facets 3"]  # outwards
+    edges: Float[Array, "edges 2 3"]  # both ends [m]
+    sides: Float[Array, "edges 2 3"]  # normals of the facets on both sides
+
+
+class Posed(eqx.Module):
+    """A surface in the world. `size`: half lengths of a box, (radius, half length) of what is round, then zeros.
+
+    `mesh`: where some surface is one; of the others the numbers are any. Nothing of it is differentiated.
+    """
+
+    r: Float[Array, " 3"]  # centre [m]
+    R: Float[Array, "3 3"]  # its axes are the columns
+    size: Float[Array, " 3"]  # [m]
+    mesh: Polyhedron | None = None
+
+    @property
+    def solid(self) -> Polyhedron:
+        """The mesh of a surface that is one."""
+        assert self.mesh is not None
+        return self.mesh
+
+
+class Touch(NamedTuple):
+    """Places of one pair: the `normal` points from the second surface to the first, a negative `gap` is an overlap."""
+
+    point: Float[Array, "points 3"]  # world [m]
+    normal: Float[Array, "points 3"]
+    gap: Float[Array, " points"]  # [m]
+    live: Bool[Array, " points"]
+
+
+# of a cube: signs of the corners; of the facets across x, y, z, on the negative side first; of the edges
+_SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+_SIDES_OF_CUBE = [(axis, sign) for axis in range(3) for sign in (-1.0, 1.0)]
+_NORMALS = np.array([sign * np.eye(3)[axis] for axis, sign in _SIDES_OF_CUBE])
+_FACETS = np.array([_SQUARE[:: int(sign)] @ np.roll(np.eye(3), -axis - 1, axis=0)[:2] for axis, sign in _SIDES_OF_CUBE])
+_FACETS = _FACETS + _NORMALS[:, None]
+
+
+def _edges_of_cube() -> tuple[np.ndarray, np.ndarray]:
+    ends, sides = [], []
+    for axis in range(3):
+        along, (u, w) = np.eye(3)[axis], (np.eye(3)[(axis + k) % 3] for k in (1, 2))
+        for a, b in _SQUARE:
+            ends.append([a * u + b * w - along, a * u + b * w + along])
+            sides.append([a * u, b * w])
+    return np.array(ends), np.array(sides)
+
+
+_EDGES, _SIDES = _edges_of_cube()
+
+
+def cube(size: Float[Array, " 3"], corners: int = 4) -> Polyhedron:
+    """A box of these half lengths, with facets filled up to so many corners."""
+    facets = _FACETS[:, [*range(4), *[3] * (corners - 4)]]
+    vertices = _EDGES[:4].reshape(8, 3)
+    signs = (a.astype(size.dtype) for a in (vertices, facets, _NORMALS, _EDGES, _SIDES))
+    vertices, facets, normals, edges, sides = map(jnp.asarray, signs)
+    return Polyhedron(vertices * size, jnp.ones(8, dtype=bool), facets * size, normals, edges * size, sides)
