@@ -7,9 +7,10 @@ No default was chosen on this record; the choices were made on those of `latent_
 import numpy as np
 
 from spookax.study.latent.correction import Correction, correction
-from spookax.study.latent.laws import sliding_points
-from spookax.study.latent.model import NAMES, Force, Mechanism, Setting, fitted
+from spookax.study.latent.fitting import fitted
+from spookax.study.latent.model import NAMES, Force, Mechanism, Setting
 from spookax.study.latent.record import Record
+from spookax.study.latent.sliding import sliding_points
 
 from .latent_setup import DAMPING, MASS, STEP, STIFFNESS, folder, nmse, nmv, record
 from .latent_setup import Record as Truth

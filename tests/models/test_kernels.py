@@ -9,8 +9,18 @@ import pytest
 import scipy.linalg
 
 from spookax.math.linear_sde import discretised
-from spookax.models import LinearGaussian, Matern, Periodic, SquaredExponential, oscillator, quasi_periodic
+from spookax.models import (
+    Contact,
+    LinearGaussian,
+    Matern,
+    Periodic,
+    SquaredExponential,
+    friction_regimes,
+    oscillator,
+    quasi_periodic,
+)
 from spookax.models.linear import alike
+from spookax.protocol import Noise
 
 close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
 LAG, SD, LENGTH, PERIOD = np.linspace(0.0, 3.0, 13), 1.3, 0.7, 1.1
@@ -123,3 +133,20 @@ def test_what_is_refused():
         oscillator(1.0, 1.0, 1.0, ("jerk",))
     with pytest.raises(ValueError, match="mass of an oscillator must be positive"):
         oscillator(0.0, 1.0, 1.0)
+
+
+def test_steps_of_several_lengths_are_those_of_each(rng):
+    """Two half steps of a sliding contact are a whole one; the last input says which length a step has."""
+    contact, mechanism = Contact(Matern(SD, LENGTH), SD), oscillator(1.0, 5.0, 500.0)
+    every = friction_regimes.models(mechanism, [contact], np.array([0.004, 0.002]))
+    whole, x = friction_regimes.models(mechanism, [contact], 0.004), rng.normal(size=3)
+    noise = Noise(jnp.asarray(1.0), jnp.ones(1))
+    for several, one in zip(every, whole, strict=True):
+        step, wanted = several.linear(None, jnp.array([0.7, 0.0]), noise), one.linear(None, jnp.array([0.7]), noise)
+        for a, b in zip(step, wanted, strict=True):
+            close(a, b)
+    half = every[0].linear(None, jnp.array([0.7, 1.0]), noise)
+    step = whole[0].linear(None, jnp.array([0.7]), noise)
+    close(half.A @ (half.A @ x + half.b) + half.b, step.A @ x + step.b)
+    root = np.concatenate([half.A @ half.S, half.S], axis=1)
+    np.testing.assert_allclose(root @ root.T, step.S @ step.S.T, rtol=1e-9, atol=1e-22)

@@ -23,6 +23,8 @@ from spookax.study.latent.correction import correction
 from spookax.study.latent.evidence import laplace, maximum
 from spookax.study.latent.model import Force, Mechanism
 from spookax.study.latent.record import Record, read_latent, read_records
+from spookax.study.latent.sliding import Points
+from spookax.study.latent.static import Slip, static_friction, static_of
 
 ROOT = Path(__file__).parents[2]
 STUDY = """
@@ -86,15 +88,35 @@ def test_check_reads_it_with_its_recordings(written):
     assert "must be a force" in told.output
 
 
-def test_steps_must_be_equal(written):
-    time = 0.01 * np.arange(60)
-    [record] = read_records(read_latent(written(time=np.delete(time, [20, 21]))))
+def test_a_gap_in_equal_steps_is_missing_readings(written):
+    path = written(time=np.delete(0.01 * np.arange(60), [20, 21]))
+    [record] = read_records(read_latent(path))
+    assert record.even
     assert len(record.y) == 60
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(record.y)), [20, 21])
     np.testing.assert_allclose(record.u[:, 0], np.sin(record.time), atol=2e-4)
-    time[30] += 0.003
-    with pytest.raises(FileError, match=r"not at equal steps: 0\.303 s"):
-        read_records(read_latent(written(time=time)))
+    assert "59 steps of 0.01 s, 2 without a reading" in CliRunner().invoke(app, ["check", str(path)]).output
+
+
+def test_stamps_are_kept_and_long_steps_are_cut(written, rng):
+    """Stamps as they come, to a third of a step; a gap of twelve steps has parts no longer than one and a half."""
+    time = np.round(0.01 * (np.arange(80) + rng.uniform(-0.33, 0.33, 80)), 6)
+    time = np.delete(time, np.arange(30, 41))
+    path = written(time=time)
+    [record] = read_records(read_latent(path))
+    seen = np.isfinite(record.y)
+    assert not record.even
+    np.testing.assert_array_equal(record.time[seen], time)
+    np.testing.assert_allclose(record.y[seen], np.cos(time), atol=1e-6)
+    np.testing.assert_allclose(record.u[seen, 0], np.sin(time), atol=1e-6)
+    assert np.max(np.diff(record.time)) <= 1.5 * np.median(np.diff(time)) + 1e-12
+    assert np.sum(~seen) > 5
+    lengths, number = record.lengths
+    np.testing.assert_array_equal(lengths[number], record.steps)
+    assert "s on average, " in CliRunner().invoke(app, ["check", str(path)]).output
+
+
+def test_a_record_that_is_too_short_is_refused(written):
     with pytest.raises(FileError, match="has 20 samples, and at least 50"):
         read_records(read_latent(written(time=0.01 * np.arange(20))))
 
@@ -128,23 +150,24 @@ def test_base_motion_is_that_of_a_smooth_base(rng):
     h, turn = 0.004, 2 * np.pi
     time = h * np.arange(300)
     u = 1.8e-3 * np.sin(turn * time) + 0.5e-3
-    found = base_motion(u + 1e-6 * rng.normal(size=300), h)
+    record = Record("run", time, h, np.zeros(300), np.zeros((300, 1)), "displacement", "")
+    found = base_motion(u + 1e-6 * rng.normal(size=300), record)
     inside = slice(25, -25)
     assert np.max(np.abs(found[:, 0] - u)[inside]) < 3e-6
     assert np.max(np.abs(found[:, 1] - 1.8e-3 * turn * np.cos(turn * time))[inside]) < 5e-3 * 1.8e-3 * turn
 
 
-def points(level, rng) -> laws.Points:
+def points(level, rng) -> Points:
     """Ten phases of sliding of 60 samples, noise of 0.01 N."""
     speed = np.concatenate(
         [0.4 * rng.uniform(0.5, 1.0) * np.sin(np.linspace(0.02, np.pi - 0.02, 60)) for _ in range(10)]
     )
     force = level(speed) + 0.01 * rng.normal(size=600)
-    return laws.Points(speed, force, np.full(600, 0.01), np.repeat(np.arange(10), 60))
+    return Points(speed, force, np.full(600, 0.01), np.repeat(np.arange(10), 60))
 
 
 def test_the_law_that_made_the_points_is_found(rng):
-    static = laws.static_of([1.4, 1.41, 1.39], [0.01] * 3, [0.1, 0.2, 0.3])
+    static = static_of([1.4, 1.41, 1.39], [0.01] * 3, [0.1, 0.2, 0.3])
     made = {
         "coulomb": lambda v: 1.2 + 0 * v,
         "stribeck": lambda v: 1.0 + 0.4 * np.exp(-((v / 0.08) ** 2)) + 0.3 * v,
@@ -163,17 +186,53 @@ def test_the_law_that_made_the_points_is_found(rng):
         assert kind != "dieterich-ruina" or abs(best.level(np.zeros(1))[0] - static.mean) < 0.1
 
 
-def test_static_friction_is_the_largest_force_before_a_slip():
-    time = 0.01 * np.arange(60)
-    x, probability = np.zeros((60, 3)), np.tile([1.0, 0.0, 0.0], (60, 1))
-    probability[10:30], probability[45:] = [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]  # the second stop does not end
-    x[10:30, 2] = np.linspace(-0.5, 1.5, 20)
-    x[30:45, 1:] = [0.2, 1.0]
-    found = laws.static_friction(time, x, np.full((60, 3), 0.1), probability)
+def broken_away(law, h: float = 0.002) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Time, pull, states: held by 1.5 N, then braked by a law of the speed; the pull grows by 4 N/s. When it breaks
+    away.
+    """
+    mass, damping, stiffness, fine = 0.7, 2.0, 300.0, 200
+    z, v, at, rows = 0.0, 0.0, np.nan, []
+    for i in range(300 * fine):
+        time = h / fine * i
+        pull = 4.0 * time - stiffness * z
+        if i % fine == 0:
+            rows.append((time, pull, z, v, law(v) if v > 0 else min(pull, 1.5)))
+        if v > 0 or pull > 1.5:
+            at = time if np.isnan(at) else at
+            v += h / fine / mass * (pull - damping * v - law(v))
+            z += h / fine * v
+    time, pull, *x = np.array(rows[: round(at / h) + 60]).T
+    return time, pull, np.stack(x, axis=1), at
+
+
+LAWS = {
+    "steep": (lambda v: 1.5 if v == 0 else 1.2, 0),
+    "even": (lambda v: 1.5 - 0.3 * v / 0.014, 1),  # 1.2 N at the end
+    "flat": (lambda v: 1.5, 2),
+}
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_static_friction_is_what_the_momentum_tells(kind):
+    """Sticking is believed in for 20 samples too long, in which what would hold the mass goes on growing to 1.66 N."""
+    law, which = LAWS[kind]
+    time, pull, x, at = broken_away(law)
+    late, probability = round(at / 0.002) + 20, np.tile([0.0, 1.0, 0.0], (len(time), 1))
+    probability[late:] = [1.0, 0.0, 0.0]
+    sd = np.tile([1e-6, 1e-5, 1e-3], (len(time), 1))
+    found = static_friction(time, pull, x, sd, probability, 0.7, 2.0)
     assert found is not None
-    assert (found.values, found.times) == ([1.5], [0.29])
-    assert laws.static_friction(time, x, np.full((60, 3), 0.1), np.tile([1.0, 0.0, 0.0], (60, 1))) is None
-    assert laws.static_friction(time, x, np.full((60, 3), 1.0), probability) is None  # nothing tells the force
+    assert 4.0 * time[late] > 1.65
+    slip = Slip(time[: late + 1], pull[: late + 1], x[: late + 1, 0], 0.7, 2.0)
+    by = [slip.broke_away(*x[late, 1:], stays) for stays in (0.0, 2 / 3, 1.0)]
+    assert found.values == [by[1][0]]
+    assert by[2][0] - 2e-3 < 1.5 < by[0][0] + 2e-3
+    assert abs(by[which][0] - 1.5) < 5e-3  # 6 % of what the largest force would be too high
+    assert abs(by[which][1] - at) < 2e-3  # a sample
+    assert abs(found.mean - 1.5) < 2 * found.sd
+    assert static_friction(time, pull, x, sd, np.tile([1.0, 0.0, 0.0], (len(time), 1)), 0.7, 2.0) is None
+    untold = np.tile([1e-6, 1e-5, 3.0], (len(time), 1))  # as in a gap of the readings
+    assert static_friction(time, pull, x, untold, probability, 0.7, 2.0) is None
 
 
 def test_wrong_numbers_are_corrected(rng):

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene
 from ..scene.located import load_located
 from ..scene.read import is_study
 from ..study.file.bodies import idle_doubts, in_the_way
 from ..study.file.check import check_against_scene, sensor_dimensions
 from ..study.file.read import is_latent, read_study
-from ..study.latent.record import read_latent, read_records
+from ..study.latent.record import Record, read_latent, read_records
 from ..study.recordings.doubts import angle_doubts, fastest_turn, recording_doubts, step_doubts
 from ..study.recordings.recording import Recording, read_recordings
 
@@ -136,8 +138,14 @@ def check_latent(path: Path) -> Checked:
     records, held_back = read_records(study), read_records(study, "validate")
     samples = sum(len(record.y) for record in records)
     summary = f"{path}: study of an unknown force, {_count(len(records), 'recording')} with {samples} samples"
-    lines = [f"{r.name}: {length(float(r.time[-1] - r.time[0]), r.h)}" for r in records]
+    lines = [f"{r.name}: {length(float(r.time[-1] - r.time[0]), r.h)}{_seen(r)}" for r in records]
     return Checked(summary, lines + [f"to validate, {r.name}: {len(r.y)} samples" for r in held_back], [])
+
+
+def _seen(record: Record) -> str:
+    """What is not as usual about its stamps."""
+    missing = int(np.sum(~np.isfinite(record.y)))
+    return ("" if record.even else " on average") + (f", {missing} without a reading" if missing else "")
 
 
 def _duration(scene: Scene, recording: Recording, step: float, wild: float) -> str:

@@ -1,6 +1,7 @@
 """The command that finds an unknown friction force."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,17 +13,31 @@ from .errors import FAILED, refusals
 from .signs import Signs, signs
 
 
+class Hyperparameters(StrEnum):
+    """How far they are known."""
+
+    map = "map"
+    laplace = "laplace"
+    sample = "sample"
+
+
 @app.command()
 def latent(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file with a section `latent`.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the result; made if there is none.")],
+    hyperparameters: Annotated[
+        Hyperparameters | None,
+        typer.Option(help="What bands count, in place of what the study says: map, laplace or sample."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from what a run that was stopped has kept.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Find the unknown friction force of a mass on a spring, when it sticks and slides, and a law for it.
 
     Writes latent.json, the force of every recording as a CSV file, scene.yaml with the law that was found, the loads to
-    simulate it with, latent.html, and every chart of that page as an SVG file. The exit status is 0, 1 if the search
-    for the hyperparameters did not converge (the folder is written all the same), 2 if a file is wrong.
+    simulate it with, latent.html, and every chart of that page as an SVG file. Ctrl-C keeps what was computed, and
+    --resume goes on from there. The exit status is 0, 1 if the search for the hyperparameters did not converge (the
+    folder is written all the same), 2 if a file is wrong, 130 after Ctrl-C and 143 after SIGTERM.
 
     \b
     Example:
@@ -39,14 +54,21 @@ def latent(
             from ..loading import enable_x64
             from ..report import write_latent
             from ..report.latent import latent_cautions
+            from ..study.latent.record import read_latent
             from ..study.latent.run import latent as run
+            from ..study.latent.unfinished import UNFINISHED
 
             enable_x64()
-            found = run(study, report=_by_phase(told))
+            asked = read_latent(study)
+            if hyperparameters is not None:
+                known = asked.latent.model_copy(update={"hyperparameters": hyperparameters.value})
+                asked = asked.model_copy(update={"latent": known})
+            found = run(asked, report=_by_phase(told), keep=out, resume=resume)
             told.phase("writing")
             with stop.waiting("writing"):
                 found.save(out)
                 page = write_latent(out, found.content, found.states)
+                (out / UNFINISHED).unlink(missing_ok=True)
         typer.echo(latent_text(found.content))
         for caution in latent_cautions(found.content):
             typer.echo(f"caution: {caution}")

@@ -14,6 +14,7 @@ from .kernels import SquaredExponential as SquaredExponential
 from .kernels import Sum as Sum
 from .kernels import quasi_periodic as quasi_periodic
 from .linear import LinearGaussian as LinearGaussian
+from .linear import LinearGaussianSteps as LinearGaussianSteps
 from .linear import LinearMechanism as LinearMechanism
 from .linear import oscillator as oscillator
 from .linear import second_order as second_order

@@ -30,7 +30,7 @@ from .._typing import AnyArray, Array, Float, Scalar
 from ..math.linear_sde import discretised
 from ..math.sqrt_gaussian import lower
 from .kernels import AbstractKernel, positive
-from .linear import LinearGaussian, LinearMechanism
+from .linear import LinearGaussian, LinearGaussianSteps, LinearMechanism
 
 SLIDE, STICK, RESET = range(3)
 NAMES = ("slide", "stick", "reset")
@@ -108,14 +108,23 @@ class _Parts(NamedTuple):
     T: Float[Array, "n t"]
 
 
-def models(mechanism: LinearMechanism, contacts: Sequence[Contact], h: Scalar | float) -> list[LinearGaussian]:
+def models(
+    mechanism: LinearMechanism, contacts: Sequence[Contact], h: Scalar | Float[AnyArray, " lengths"] | float
+) -> list[LinearGaussian] | list[LinearGaussianSteps]:
     """The model of every combination for a step of h [s]; states: the mechanism's, then the kernels'.
+
+    **Arguments:** `h`: several lengths for steps that differ, see `LinearGaussianSteps`. What a regime does in a step,
+    to go on or to change, to be loose, to draw the force anew, is the same whatever its length.
 
     **Raises:** `ValueError` when the mechanism has another number of contacts.
     """
     if mechanism.forces != len(contacts):
         raise ValueError(f"the mechanism has {mechanism.forces} contacts, but {len(contacts)} are described")
     step = h if isinstance(h, jax.Array) else np.asarray(h, dtype=float)
+    if step.ndim:
+        every = jax.vmap(lambda h: _stepped(mechanism, tuple(contacts), h), out_axes=(1, 1, 1, None))
+        A, B, S, C = every(jnp.asarray(step))
+        return [LinearGaussianSteps(A[i], B[i], S[i], C) for i in range(len(A))]
     A, B, S, C = _stepped(mechanism, tuple(contacts), step)
     return [LinearGaussian(A[i], B[i], S[i], C) for i in range(len(A))]
 

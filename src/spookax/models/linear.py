@@ -162,6 +162,42 @@ class LinearGaussian(AbstractLinearModel):
         return LinearGaussian(A, B, S, C, b, self.d)
 
 
+class LinearGaussianSteps(AbstractLinearModel):
+    """`LinearGaussian` whose steps have several lengths: the last input of a step is the number of its length.
+
+    **Arguments:** as of `LinearGaussian`; A, B and S have a leading axis of lengths.
+    """
+
+    A: Float[Array, "lengths n n"]
+    B: Float[Array, "lengths n inputs"]
+    S: Float[Array, "lengths n m"]
+    C: Float[Array, "channels n"]
+    tangent_size: int = eqx.field(static=True)
+    noise_size: int = eqx.field(static=True)
+    num_channels: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        A: Float[AnyArray, "lengths n n"],
+        B: Float[AnyArray, "lengths n inputs"],
+        S: Float[AnyArray, "lengths n m"],
+        C: Float[AnyArray, "channels n"],
+    ):
+        self.A, self.B, self.S, self.C = (jnp.asarray(a, dtype=float) for a in (A, B, S, C))
+        self.tangent_size, self.noise_size, self.num_channels = self.A.shape[1], self.S.shape[2], len(self.C)
+
+    def prepare(self, z):
+        return None
+
+    def linear(self, p, u, noise: Noise) -> LinearStep:
+        number = u[-1].astype(int)
+        bias = jnp.zeros(self.num_channels, dtype=self.C.dtype)
+        return LinearStep(self.A[number], self.B[number] @ u[:-1], self.S[number] * noise.process, self.C, bias)
+
+    def observe(self, x, x1, p, s):
+        return self.C @ x
+
+
 def alike(models: Sequence[LinearGaussian]) -> list[LinearGaussian]:
     """Models of different state sizes as models of one."""
     size, noises = max(m.tangent_size for m in models), max(m.noise_size for m in models)

@@ -17,6 +17,8 @@ MEANINGS = {
 """What the hyperparameters are."""
 
 _GAIN = 3.0  # of the log evidence, that regimes have to bring
+_INDEPENDENT = 50.0  # draws, for intervals of 90 %
+_APART = 1.05  # R-hat
 _POOR = 10.0  # NMSE of a prediction [%]
 
 
@@ -25,6 +27,12 @@ def latent_cautions(content: Mapping[str, Any]) -> list[str]:
     found = []
     if not content["hyperparameters"]["converged"]:
         found.append("The search for the hyperparameters did not converge: the force may be better than this one.")
+    draws = content["hyperparameters"].get("draws")
+    if draws is not None and (draws["effective"] < _INDEPENDENT or draws["rhat"] > _APART):
+        found.append(
+            f"The draws of the hyperparameters are worth only {draws['effective']:.0f} independent ones (R-hat "
+            f"{draws['rhat']:.3f}): ask for more `draws`."
+        )
     for name, run in content["runs"].items():
         if run["used"] and run["evidence"] < run["evidence_one_regime"] + _GAIN:
             found.append(

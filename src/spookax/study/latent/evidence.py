@@ -41,11 +41,12 @@ def maximum(
     start: Float[np.ndarray, " n"],
     gradient: Callable[[Array], tuple[Scalar, Array]] | None = None,
     report: Callable[[int, float], None] | None = None,
+    better: Callable[[Float[np.ndarray, " n"]], None] | None = None,
 ) -> Maximum:
     """The minimum of `cost`, minus a log density, from `start`.
 
     **Arguments:** `gradient`: value and gradient, when they are compiled already (then `cost` may be None); `report`:
-    called with number and value of every evaluation: a place to stop.
+    called with number and value of every evaluation: a place to stop; `better`: called with the best point so far.
     """
     if gradient is None:
         assert cost is not None
@@ -62,6 +63,8 @@ def maximum(
             return _FAR, np.zeros_like(x)
         if value < best[0]:
             best = float(value), x.copy()
+            if better is not None:
+                better(best[1])
         if best[0] < since[0] - _ENOUGH:
             since = best[0], calls
         elif calls - since[1] >= _PATIENCE:

@@ -17,7 +17,7 @@ from spookax.study.latent.record import Record
 from spookax.system import build
 
 SUBSTEPS = 4
-"""Steps of the engine in a step of a recording."""
+"""Steps of the engine in a mean step of the recordings."""
 
 
 class Forward(NamedTuple):
@@ -28,6 +28,7 @@ class Forward(NamedTuple):
     reading: Float[np.ndarray, " k"]  # what the sensor would have read
     nmse: float  # of the readings [%], (24)
     load: Float[np.ndarray, " steps"]  # of every step of the engine [N]
+    step: float  # of the engine [s]
 
 
 def scene_of(name: str, m: Mechanism, law: SceneLaw, h: float, start: Float[np.ndarray, " 2"]) -> Scene:
@@ -80,17 +81,29 @@ def forward(scene: Scene, record: Record, load: Float[np.ndarray, " k"], start: 
 
     **Arguments:** `load`: at the samples [N], a straight line between them; `start`: displacement and velocity there.
     """
-    count, h = len(load) - 1, scene.step
-    fine = (np.arange(count * SUBSTEPS) + 0.5) / SUBSTEPS
-    pushed = np.interp(fine, np.arange(count + 1), load)
+    h, time = scene.step, record.time - record.time[0]
+    count = math.ceil(time[-1] / h * (1.0 - 1e-9))
+    pushed = np.interp((np.arange(count) + 0.5) * h, time, load)
     system, params = build(scene)
     state = state_from_joints(system, params, {"slide": {"position": float(start[0]), "rate": float(start[1])}})
     found = rollout(system, params, state, jnp.asarray(pushed)[:, None], throw=False)
-    z, v = (np.array(a)[::SUBSTEPS, 0] for a in (found.position, found.rate))
+    z, v = (np.array(a)[:, 0] for a in (found.position, found.rate))
     if (failed := int(found.failed_step)) >= 0:
-        z[math.ceil(failed / SUBSTEPS) :] = np.nan
-        v[math.ceil(failed / SUBSTEPS) :] = np.nan
-    read = {"displacement": z, "velocity": v, "acceleration": np.gradient(v, h * SUBSTEPS)}[record.sensor]
+        z[failed:] = v[failed:] = np.nan
+    z, v = _between(time / h, z, v, h)
+    read = {"displacement": z, "velocity": v, "acceleration": np.gradient(v, time)}[record.sensor]
     there = np.isfinite(record.y)
     error = read[there] - record.y[there]
-    return Forward(z, v, read, float(100.0 * np.mean(error**2) / np.var(record.y[there])), pushed)
+    return Forward(z, v, read, float(100.0 * np.mean(error**2) / np.var(record.y[there])), pushed, h)
+
+
+def _between(
+    place: Float[np.ndarray, " k"], z: Float[np.ndarray, " n"], v: Float[np.ndarray, " n"], h: float
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Displacement by cubics, velocity by straight lines, `place` steps after the first of equal steps."""
+    k = np.minimum(np.maximum(np.rint(place), 0), len(z) - 1).astype(int)
+    at = np.abs(place - k) < 1e-6  # a sample of the simulation itself, whatever happened after it
+    k = np.where(at, k, np.clip(np.floor(place), 0, len(z) - 2)).astype(int)
+    s, k1 = np.where(at, 0.0, place - k), np.where(at, k, np.minimum(k + 1, len(z) - 1))
+    rise = h * s * (1.0 - s) * ((1.0 - s) * v[k] - s * v[k1])
+    return z[k] + s * s * (3.0 - 2.0 * s) * (z[k1] - z[k]) + rise, v[k] + s * (v[k1] - v[k])

@@ -1,4 +1,4 @@
-"""Laws of friction over the speed, fitted to a force that was found, and the static friction where sticking ended."""
+"""Laws of friction over the speed, fitted to a force that was found and to the static friction."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -10,36 +10,14 @@ import numpy as np
 import optimistix as optx
 import scipy.optimize
 
-from spookax._typing import Array, Bool, Float, Int
+from spookax._typing import Array, Float
+from spookax.study.latent.sliding import Points
+from spookax.study.latent.static import Static
 
 _MOST = 4000  # points that are fitted
 _TINY = 1e-3  # of the reference speed: epsilon of the law of Dieterich and Ruina
-_HOLDS = 0.5  # probability from which on a regime is taken to hold
-_SURE = 0.9
 _OFF = 0.02  # of the typical force, by which any law may be off
-_CREEPS = 0.1  # of the rms speed
 _SPREAD = 3.0  # standard deviation of logarithms before points are seen; of other parameters, in typical forces
-_TOLD = 2.0  # standard deviations: a force that is not told, as in a gap of the readings, is no static friction
-_BRIEF = 3  # samples: shorter stops tell no static friction
-
-
-class Points(NamedTuple):
-    """Samples of sliding: speed [m/s], force against the motion and its standard deviation [N], phase of sliding."""
-
-    speed: Float[np.ndarray, " p"]
-    force: Float[np.ndarray, " p"]
-    sd: Float[np.ndarray, " p"]
-    phase: Float[np.ndarray, " p"]
-
-
-class Static(NamedTuple):
-    """What holds the mass at the end of stops [N]: mean with standard deviation, and each with its own and its time."""
-
-    mean: float
-    sd: float
-    values: list[float]
-    sds: list[float]
-    times: list[float]
 
 
 class Law(NamedTuple):
@@ -84,74 +62,6 @@ _KINDS = {
     "dieterich-ruina": _Kind(("force", "a", "b", "c", "reference"), (True, False, False, True, True), _dieterich_ruina),
 }
 KINDS = tuple(_KINDS)
-
-
-def sliding_points(
-    x: Float[np.ndarray, "k 3"], sd: Float[np.ndarray, "k 3"], probability: Float[np.ndarray, "k 3"]
-) -> tuple[Points, Float[np.ndarray, " p"]]:
-    """Where the mass slides for sure, and is faster than three standard deviations of its velocity; their places.
-
-    The samples next to a jump are left out: the force there is that of either side. So are phases that are nowhere as
-    fast as a tenth of the rms speed: in them a contact creeps before it slides.
-    """
-    v, f = x[:, 1], x[:, 2]
-    slides = (probability[:, 0] > _SURE) & (np.abs(v) > 3.0 * sd[:, 1])
-    near = probability[:, 2] > 1.0 - _SURE
-    near |= np.roll(near, 1) | np.roll(near, -1)
-    phase, fast = _phases(v, slides)
-    at = np.flatnonzero(slides & ~near & fast)
-    direction = np.sign(v)
-    return Points(np.abs(v[at]), f[at] * direction[at], sd[at, 2], phase[at]), at
-
-
-def _phases(
-    v: Float[np.ndarray, " k"], slides: Bool[np.ndarray, " k"]
-) -> tuple[Int[np.ndarray, " k"], Bool[np.ndarray, " k"]]:
-    """The number of the phase that each sample belongs to, and whether that is one of sliding and not of creep."""
-    direction = np.sign(v)
-    phase = np.cumsum(np.concatenate([[False], (direction[1:] != direction[:-1]) | ~slides[1:] & slides[:-1]]))
-    fastest = np.zeros(phase[-1] + 1)
-    np.maximum.at(fastest, phase, np.abs(v))
-    return phase, fastest[phase] > _CREEPS * np.sqrt(np.mean(v**2))
-
-
-def static_friction(
-    time: Float[np.ndarray, " k"],
-    x: Float[np.ndarray, "k 3"],
-    sd: Float[np.ndarray, "k 3"],
-    probability: Float[np.ndarray, "k 3"],
-) -> Static | None:
-    """From stops that end in sliding; None where there is none.
-
-    The mass has hardly moved when it breaks away, so sticking stays likely for some samples more, in which what would
-    hold it goes on growing. The force that is believed in knows both: its largest value against the motion that begins,
-    from the stop until sliding is sure, is the static friction. It is on the high side where friction falls off over
-    speeds that the first samples of sliding do not resolve.
-    """
-    sticks = probability[:, 1] > _HOLDS
-    moves = (probability[:, 0] > _SURE) & _phases(x[:, 1], probability[:, 0] > _SURE)[1]
-    values, sds, times, told = [], [], [], -1
-    for end in np.flatnonzero(sticks[:-1] & ~sticks[1:]):
-        begin = end - int(np.argmin(sticks[: end + 1][::-1])) + 1 if not np.all(sticks[: end + 1]) else 0
-        after = np.flatnonzero(moves[end:])
-        if end - begin + 1 < _BRIEF or not len(after) or (slides := end + int(after[0])) == told:
-            continue
-        against = np.sign(x[slides, 1]) * x[begin : slides + 1, 2]
-        peak = int(np.argmax(against))
-        if peak > 0 and against[peak] > _TOLD * sd[begin + peak, 2]:  # it grew up to there
-            told = slides
-            values.append(float(against[peak]))
-            sds.append(float(sd[begin + peak, 2]))
-            times.append(float(time[begin + peak]))
-    if not values:
-        return None
-    return static_of(values, sds, times)
-
-
-def static_of(values: list[float], sds: list[float], times: list[float]) -> Static:
-    """What the ends of stops say together. What makes the force at each uncertain is alike for all, and stays."""
-    spread = float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
-    return Static(float(np.mean(values)), float(np.sqrt(spread + np.mean(np.square(sds)))), values, sds, times)
 
 
 class _Data(NamedTuple):

@@ -1,7 +1,6 @@
-"""The switching model of a mass on a spring with unknown friction, its hyperparameters, and the force that it finds."""
+"""The switching model of a mass on a spring with unknown friction: evidence and force of given hyperparameters."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +9,10 @@ import numpy as np
 from spookax._compiled import compiled
 from spookax._typing import Array, Float, Scalar
 from spookax.estimation import Exact, Filter, KeepHeaviest, MixtureFilter
-from spookax.models import Contact, LinearGaussian, Matern, friction_regimes, oscillator
+from spookax.models import Contact, Matern, friction_regimes, oscillator
 from spookax.models.linear import LinearMechanism
 from spookax.protocol import Noise, Samples
-from spookax.study.latent.evidence import Maximum, laplace, maximum
+from spookax.study.latent.evidence import maximum
 from spookax.study.latent.record import Record
 from spookax.study.latent.spec import SENSORS
 
@@ -24,10 +23,7 @@ mass slides, in the root of a second [N/sqrt(s)]; of a reading; mean time until 
 _LOOSE = (0.15, 0.2, 0.2)
 """What a sticking contact gains in a step, as shares: of the noise of a reading (a displacement), and of the standard
 deviations of velocity and force. Chosen on drawn records, see `benchmarks/latent_records.py`."""
-_PRIOR_SD = np.array([0.7, 2.0, 0.5, 1.0])
-_DWELL = 30.0  # steps, before the record speaks
-_QUIET = 0.005  # of the force: its change in a step before the record speaks
-_SEARCHED = 4000  # samples of a record that hyperparameters are found on, the first: their gradient keeps all of them
+_PIECE = 4000  # samples of which a gradient keeps everything at once; those of a longer record are filtered twice
 _WIDE = 3.0  # standard deviation of the logarithms for one regime
 
 
@@ -58,18 +54,25 @@ class Setting(NamedTuple):
 
 
 class Data(NamedTuple):
-    """A record for compiled functions: step [s], inputs at the samples, and over the steps beside the readings."""
+    """A record for compiled functions: mean step [s], the lengths that its steps have where they differ [s], inputs at
+    the samples, and over the steps beside the readings (then with the number of the step's length).
+    """
 
     h: Scalar
+    lengths: Float[Array, " lengths"] | None
     u: Float[Array, "k inputs"]
     samples: Samples
 
     @staticmethod
     def of(record: Record) -> "Data":
-        count, y = len(record.y), record.y[:, None, None]
+        count, y, held, lengths = len(record.y), record.y[:, None, None], record.held, None
+        if not record.even:
+            lengths, number = record.lengths
+            held = np.column_stack([held, number])
         seen = jnp.asarray(np.isfinite(y), dtype=float)
-        samples = Samples(jnp.asarray(record.held), jnp.asarray(np.nan_to_num(y)), jnp.zeros((count, 1)), seen)
-        return Data(jnp.asarray(record.h), jnp.asarray(record.u), samples)
+        samples = Samples(jnp.asarray(held), jnp.asarray(np.nan_to_num(y)), jnp.zeros((count, 1)), seen)
+        h, u = jnp.asarray(record.h), jnp.asarray(record.u)
+        return Data(h, None if lengths is None else jnp.asarray(lengths), u, samples)
 
     def seen_by(self, m: LinearMechanism) -> Samples:
         """Readings without what the inputs do to them at once: an accelerometer feels the load."""
@@ -89,30 +92,50 @@ def _mechanism(m: Mechanism, setting: Setting) -> LinearMechanism:
     return oscillator(m.mass, m.damping, m.stiffness, [setting.sensor], setting.base)
 
 
-def _models(
-    log: Array, m: Mechanism, h: Scalar, setting: Setting, loose: Array
-) -> tuple[Contact, list[LinearGaussian], Noise]:
+def _models(log: Array, m: Mechanism, data: Data, setting: Setting, loose: Array) -> tuple[Contact, list[Any], Noise]:
     force, change, noise = jnp.exp(log[:3])
-    stay = jnp.exp(-h / jnp.exp(log[3])) if len(log) > 3 else 0.92
+    stay = jnp.exp(-data.h / jnp.exp(log[3])) if len(log) > 3 else 0.92
     kernel = Matern(force, 2.0 * (force / change) ** 2)
     contact = Contact(kernel, force, stay, loose)
-    return contact, friction_regimes.models(_mechanism(m, setting), [contact], h), Noise(jnp.asarray(1.0), noise[None])
+    steps = data.h if data.lengths is None else data.lengths
+    models = list(friction_regimes.models(_mechanism(m, setting), [contact], steps))
+    return contact, models, Noise(jnp.asarray(1.0), noise[None])
 
 
-def one_regime(log: Array, m: Mechanism, h: Scalar, setting: Setting) -> Filter:
+def one_regime(log: Array, m: Mechanism, data: Data, setting: Setting) -> Filter:
     """The force as one Gaussian process, without regimes: three logarithms."""
-    _, models, noise = _models(log, m, h, setting, jnp.ones(3))
+    _, models, noise = _models(log, m, data, setting, jnp.ones(3))
     return Filter(models[0], jnp.zeros(0), noise, Exact())
 
 
-def three_regimes(log: Array, m: Mechanism, h: Scalar, setting: Setting, scales: Scales) -> MixtureFilter:
+def three_regimes(log: Array, m: Mechanism, data: Data, setting: Setting, scales: Scales) -> MixtureFilter:
     """Sliding, sticking and jumping."""
     force, noise = jnp.exp(log[0]), jnp.exp(log[2])
-    first = _LOOSE[0] * noise if setting.sensor == "displacement" else 1e-2 * scales.velocity * h
+    first = _LOOSE[0] * noise if setting.sensor == "displacement" else 1e-2 * scales.velocity * data.h
     loose = jnp.stack([jnp.asarray(first), _LOOSE[1] * jnp.asarray(scales.velocity), _LOOSE[2] * force])
-    contact, models, level = _models(log, m, h, setting, loose)
+    contact, models, level = _models(log, m, data, setting, loose)
     filters = [Filter(model, jnp.zeros(0), level, Exact()) for model in models]
     return MixtureFilter(filters, friction_regimes.transition([contact]), KeepHeaviest(setting.components))
+
+
+def log_evidence(f: Filter | MixtureFilter, scales: Scales, samples: Samples) -> Scalar:
+    """Of a record. Its gradient keeps what the filter does in a piece of it, not in all of it."""
+    start, count = f.init(scales.x0, scales.sd), len(samples.u)
+    if count <= _PIECE:
+        return jnp.sum(f.scanned(start, samples).innovation.log_likelihood)
+    pieces = -(-count // _PIECE)
+    length = -(-count // pieces)
+
+    def cut(a: Array) -> Array:
+        more = jnp.zeros((pieces * length - count, *a.shape[1:]), dtype=a.dtype)  # in which nothing is seen
+        return jnp.concatenate([a, more]).reshape(pieces, length, *a.shape[1:])
+
+    @jax.checkpoint
+    def along(belief: Any, piece: Samples) -> tuple[Any, Scalar]:
+        found = f.scanned(belief, piece)
+        return found.last, jnp.sum(found.innovation.log_likelihood)
+
+    return jnp.sum(jax.lax.scan(along, start, jax.tree.map(cut, samples))[1])
 
 
 @compiled
@@ -120,8 +143,7 @@ def _evidence_of_one_regime(log: Array, prior: Array, m: Mechanism, data: Data, 
     samples = data.seen_by(_mechanism(m, setting))
 
     def cost(log: Array) -> Scalar:
-        f = one_regime(log, m, data.h, setting)
-        evidence = jnp.sum(f.run(f.init(scales.x0, scales.sd), samples).innovation.log_likelihood)
+        evidence = log_evidence(one_regime(log, m, data, setting), scales, samples)
         return 0.5 * jnp.sum(((log - prior) / _WIDE) ** 2) - evidence
 
     return jax.value_and_grad(cost)(log)
@@ -129,29 +151,37 @@ def _evidence_of_one_regime(log: Array, prior: Array, m: Mechanism, data: Data, 
 
 @compiled
 def _force_of_one_regime(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
-    f = one_regime(log, m, data.h, setting)
+    f = one_regime(log, m, data, setting)
     back = f.smooth(f.run(f.init(scales.x0, scales.sd), data.seen_by(_mechanism(m, setting)), trail=True))
     return back.x[:-1], back.sd[:-1]
 
 
 @compiled
-def _evidence_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
+def evidence_of_regimes(
+    log: Float[Array, " 4"], m: Mechanism, data: Data, scales: Scales, setting: Setting
+) -> tuple[Scalar, Float[Array, " 4"]]:
+    """Minus the log evidence, and its gradient."""
     samples = data.seen_by(_mechanism(m, setting))
 
     def cost(log: Array) -> Scalar:
-        f = three_regimes(log, m, data.h, setting, scales)
-        return -jnp.sum(f.scanned(f.init(scales.x0, scales.sd), samples).innovation.log_likelihood)
+        return -log_evidence(three_regimes(log, m, data, setting, scales), scales, samples)
 
     return jax.value_and_grad(cost)(log)
 
 
 @compiled
 def _force_of_regimes(log: Array, m: Mechanism, data: Data, scales: Scales, setting: Setting):
-    f = three_regimes(log, m, data.h, setting, scales)
+    f = three_regimes(log, m, data, setting, scales)
     found = f.scanned(f.init(scales.x0, scales.sd), data.seen_by(_mechanism(m, setting)), trail=True)
     assert found.trail is not None
     back = f.smoothed(found)
     return back.x[:-1], back.sd[:-1], back.probability[:-1], jnp.sum(found.innovation.log_likelihood)
+
+
+def force_of_regimes(log: Float[np.ndarray, " 4"], m: Mechanism, data: Data, scales: Scales, setting: Setting) -> Force:
+    """Smoothed, at given hyperparameters."""
+    x, sd, probability, evidence = map(np.asarray, _force_of_regimes(jnp.asarray(log), m, data, scales, setting))
+    return Force(x, sd, probability, float(evidence))
 
 
 def scales_of(record: Record, m: Mechanism, setting: Setting) -> tuple[Scales, Force]:
@@ -185,56 +215,3 @@ def _began(record: Record, m: Mechanism, setting: Setting) -> tuple[np.ndarray, 
     if number < 2:
         x0[number] = y[0]
     return x0, float(np.std(y)) * turn ** (np.arange(2.0) - number)
-
-
-class Fitted(NamedTuple):
-    """Hyperparameters of all records together: logarithms, their covariance, and the force of every record."""
-
-    log: Float[np.ndarray, " 4"]
-    covariance: Float[np.ndarray, "4 4"]
-    best: Maximum
-    scales: list[Scales]
-    forces: list[Force]
-    alone: list[Force]  # by the model of one regime
-
-
-def fitted(
-    records: list[Record],
-    m: Mechanism,
-    setting: Setting,
-    noise: float | None,
-    report: Callable[[str], None],
-    start: Float[np.ndarray, " 4"] | None = None,
-) -> Fitted:
-    """The maximum a posteriori of the hyperparameters of records that share them, and the force along each."""
-    m = Mechanism(*(jnp.asarray(float(a)) for a in m))
-    report("the force as one process, for orders of magnitude")
-    scales, alone = zip(*(scales_of(record, m, setting) for record in records), strict=True)
-    force = float(np.sqrt(np.mean([float(s.force) ** 2 for s in scales])))
-    h = float(np.mean([record.h for record in records]))
-    level = float(np.exp(np.mean([np.log(float(s.noise)) for s in scales]))) if noise is None else noise
-    prior = np.log([force, force * _QUIET / np.sqrt(h), level, _DWELL * h])
-    sd = _PRIOR_SD if noise is None else np.where(np.arange(4) == 2, 1e-6, _PRIOR_SD)
-    fixed = [(jax.tree.map(jnp.asarray, s), setting) for s in scales]
-    data = [(m, Data.of(r.head(_SEARCHED)), *rest) for r, rest in zip(records, fixed, strict=True)]
-
-    def gradient(log: Array) -> tuple[Scalar, Array]:
-        away = (log - prior) / sd
-        value, slope = 0.5 * jnp.sum(away**2), away / sd
-        for one in data:
-            more = _evidence_of_regimes(log, *one)
-            value, slope = value + more[0], slope + more[1]
-        return value, slope
-
-    report("hyperparameters")
-    told = lambda calls, value: report(f"hyperparameters: evaluation {calls}, log posterior {-value:.8g}")  # noqa: E731
-    best = maximum(None, prior if start is None else start, gradient, told)
-    report("intervals of the hyperparameters")
-    covariance = laplace(gradient, best.at, sd)
-    report("smoothing")
-    forces = []
-    for record, rest in zip(records, fixed, strict=True):
-        one = (m, Data.of(record), *rest)
-        x, sds, probability, evidence = (np.asarray(a) for a in _force_of_regimes(jnp.asarray(best.at), *one))
-        forces.append(Force(x, sds, probability, float(evidence)))
-    return Fitted(best.at, covariance, best, list(scales), forces, list(alone))

@@ -1,4 +1,4 @@
-"""Recordings of a mass on a spring, at equal steps: load at the samples and over the steps, readings."""
+"""Recordings of a mass on a spring: stamps, load at the samples and over the steps, readings."""
 
 import dataclasses
 import os
@@ -13,15 +13,17 @@ from spookax.study.latent.spec import INPUTS, SENSORS, LatentStudy
 from spookax.study.recordings.recording import Recording, read_recordings
 
 _FEWEST = 50  # samples
-_JITTER = 0.02  # of a step, that stamps may be off
+_JITTER = 0.02  # of a step, that stamps may be off a grid
+_ROUNDING = 1e-6  # of a step
+_LONGEST = 1.5  # of the usual step: regimes last from step to step, so a longer one is cut into equal parts
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """A recording at equal steps.
+    """A recording, at equal steps or not.
 
-    - `time`: from its first sample on; `h`: the step [s].
-    - `y`: readings, NaN where there is none. [m, m/s or m/s^2]
+    - `time`: from its first sample on; `h`: the mean step [s].
+    - `y`: readings, NaN where there is none, as in a gap. [m, m/s or m/s^2]
     - `u`: inputs at the samples: the force [N], or the displacement of the base as read [m], which `base.smoothed`
       replaces by its displacement and velocity [m, m/s].
     - `held`: the inputs of every step, the mean of those at both its ends. A load that is held from its first sample
@@ -36,9 +38,20 @@ class Record:
     sensor: str
     sha256: str
 
-    def head(self, count: int) -> "Record":
-        """Its first samples."""
-        return dataclasses.replace(self, time=self.time[:count], y=self.y[:count], u=self.u[:count])
+    @property
+    def steps(self) -> np.ndarray:
+        """Length of the step after each sample [s]; after the last one, the mean."""
+        return np.append(np.diff(self.time), self.h)
+
+    @property
+    def even(self) -> bool:
+        """Whether all steps have one length."""
+        return bool(np.all(np.abs(self.steps - self.h) < _ROUNDING * self.h + 1e-9))
+
+    @property
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The different lengths of steps [s], and the number of that of each step."""
+        return np.unique(self.steps, return_inverse=True)
 
     @property
     def held(self) -> np.ndarray:
@@ -56,12 +69,12 @@ def read_latent(path: str | os.PathLike[str]) -> LatentStudy:
 def read_records(study: LatentStudy, key: RecordingList = "recordings") -> list[Record]:
     """Its recordings, those under `validate` when asked for.
 
-    **Raises:** `RecordingError` with the problems of all files; also for steps that are not equal.
+    **Raises:** `FileError` with the problems of all files.
     """
     records, refused = [], []
     for recording in read_recordings(study, SENSORS, key, inputs=INPUTS):
         try:
-            records.append(_equal_steps(recording))
+            records.append(_record(recording))
         except RecordingError as error:
             refused.append(error)
     if refused:
@@ -69,27 +82,34 @@ def read_records(study: LatentStudy, key: RecordingList = "recordings") -> list[
     return records
 
 
-def _equal_steps(recording: Recording) -> Record:
-    """At multiples of one step; a sample that is left out is a missing reading, its input between those beside it."""
-    report, time = Report(str(recording.path)), recording.time
-    step = np.diff(time)
-    h = float(np.median(step))
-    place = np.concatenate([[0], np.cumsum(np.rint(step / h).astype(int))])
-    h = float((time[-1] - time[0]) / place[-1])
-    off = np.abs(time - time[0] - place * h)
-    worst = int(np.argmax(off))
-    if np.any(np.diff(place) < 1) or off[worst] > max(_JITTER * h, 1e-9):
-        message = (
-            f"the samples are not at equal steps: {time[worst]:.9g} s is {off[worst]:.2g} s off a step of {h:.6g} s"
-        )
-        report.add(message, "Resample the recording, inputs and sensors alike, at equal steps.")
-    if len(time) < _FEWEST:
-        report.add(f"has {len(time)} samples, and at least {_FEWEST} are needed", "Take a longer window.")
+def _record(recording: Recording) -> Record:
+    """As a record; of a sample that is left out the reading is missing, and its input is between those beside it."""
+    report, stamps = Report(str(recording.path)), recording.time
+    if len(stamps) < _FEWEST:
+        report.add(f"has {len(stamps)} samples, and at least {_FEWEST} are needed", "Take a longer window.")
     (sensor, readings), driven = next(iter(recording.sensors.items())), next(iter(recording.inputs.values()))
     if np.ptp(readings[np.isfinite(readings)]) == 0:
         report.add(f"the {sensor} is the same in every sample", "Name the column of a mass that moves.")
     report.refuse()
-    y = np.full(place[-1] + 1, np.nan)
+    time, place = _grid(stamps)
+    y = np.full(len(time), np.nan)
     y[place] = readings[:, 0]
-    u = np.interp(np.arange(len(y)), place, driven)[:, None]
-    return Record(recording.name, time[0] + h * np.arange(len(y)), h, y, u, sensor, recording.sha256)
+    u = np.interp(time, time[place], driven)[:, None]
+    h = float((time[-1] - time[0]) / (len(time) - 1))
+    return Record(recording.name, time, h, y, u, sensor, recording.sha256)
+
+
+def _grid(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times of a record [s], and which of them have samples: multiples of one step if the stamps are next to such, else
+    the stamps themselves; a step much longer than most is cut.
+    """
+    step = np.diff(stamps)
+    usual = float(np.median(step))
+    place = np.concatenate([[0], np.cumsum(np.rint(step / usual).astype(int))])
+    h = float((stamps[-1] - stamps[0]) / place[-1])
+    even = stamps[0] + h * np.arange(place[-1] + 1)
+    if np.all(np.diff(place) > 0) and np.all(np.abs(stamps - even[place]) <= max(_JITTER * h, 1e-9)):
+        return even, place
+    parts = np.maximum(np.ceil(step / (_LONGEST * usual)).astype(int), 1)
+    place = np.concatenate([[0], np.cumsum(parts)])
+    return np.interp(np.arange(place[-1] + 1), place, stamps), place

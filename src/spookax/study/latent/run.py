@@ -6,39 +6,32 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from spookax._interruption import stoppable
+from spookax._interruption import Stop, stoppable
 from spookax.scene import Scene, write_scene
 from spookax.scene.explain import Finding
 from spookax.study.file.read import StudyError
 from spookax.study.identifying.estimate import finite_json
 from spookax.study.latent.base import smoothed
 from spookax.study.latent.correction import Correction, correction
+from spookax.study.latent.fitting import Fitted, fitted
 from spookax.study.latent.forward import SUBSTEPS, Forward, forward, load_on, scene_of
-from spookax.study.latent.laws import (
-    KINDS,
-    Law,
-    Points,
-    Static,
-    fit_laws,
-    for_scene,
-    sliding_points,
-    static_friction,
-    static_of,
-)
-from spookax.study.latent.model import NAMES, Fitted, Force, Mechanism, Setting, fitted, scales_of
+from spookax.study.latent.laws import KINDS, Law, fit_laws, for_scene
+from spookax.study.latent.model import Force, Mechanism, Setting, scales_of
 from spookax.study.latent.record import Record, read_latent, read_records
+from spookax.study.latent.sampling import blackjax_module
+from spookax.study.latent.sliding import Points, sliding_points
 from spookax.study.latent.spec import LatentStudy
+from spookax.study.latent.spread import spread_of
+from spookax.study.latent.static import Static, static_friction, static_of
+from spookax.study.latent.unfinished import Unfinished, digest
 
 REGIMES = ("slides", "sticks", "jumps")
-BAND = 1.645  # standard deviations to either side of 90 %
 _PASSES = 4  # of corrections
 _SETTLED = 0.3  # standard deviations
-_UNITS = {"force": "N", "change": "N/sqrt(s)", "dwell": "s"}
-_OF_SENSORS = {"displacement": "m", "velocity": "m/s", "acceleration": "m/s^2"}
 
 
 @dataclass(frozen=True)
@@ -82,53 +75,106 @@ def _csv(path: Path, columns: dict[str, np.ndarray]) -> None:
     path.write_text(text + "\n".join(rows) + "\n", encoding="utf-8")
 
 
-def latent(study: LatentStudy | str | os.PathLike[str], report: Callable[[str], None] | None = None) -> LatentFit:
+def latent(
+    study: LatentStudy | str | os.PathLike[str],
+    report: Callable[[str], None] | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+) -> LatentFit:
     """The friction force along the recordings of a study, and what follows from it.
 
-    **Arguments:** the study or its file; `report`: called with what is done, and a place to stop.
+    **Arguments:** the study or its file; `report`: called with what is done, and a place to stop; `keep`: a folder for
+    what is computed on the way, from which `resume` goes on after a stop.
 
-    **Raises:** `StudyError`, `RecordingError` with everything that is wrong with the files; `KeyboardInterrupt` after a
-    signal.
+    **Raises:** `StudyError`, `RecordingError` with everything that is wrong with the files; `FileError` if there is
+    nothing to resume from; `KeyboardInterrupt` after a signal.
     """
     with stoppable() as stop:
-
-        def told(text: str) -> None:
-            stop.check()
-            if report is not None:
-                report(text)
-
-        told("reading the recordings")
+        told("reading the recordings", stop, report)
         study = study if isinstance(study, LatentStudy) else read_latent(study)
+        if study.latent.hyperparameters == "sample":
+            _check_sampler(study)
         records, held_back = read_records(study), read_records(study, "validate")
+        unfinished = Unfinished(None if keep is None else Path(keep), digest(study, records))
+        if resume:
+            unfinished.read()
+
+        def say(text: str) -> None:
+            if unfinished.written:
+                stop.kept = f"{keep} has what was computed, and --resume goes on"
+            told(text, stop, report)
+
         if study.base:
-            told("velocity of the base")
+            say("velocity of the base")
             records, held_back = [smoothed(r) for r in records], [smoothed(r) for r in held_back]
-        return _latent(study, records, held_back, told)
+        return _latent(study, records, held_back, say, unfinished)
+
+
+def told(text: str, stop: Stop, report: Callable[[str], None] | None) -> None:
+    """Say what is done, and stop if that was asked for."""
+    stop.check()
+    if report is not None:
+        report(text)
+
+
+def _check_sampler(study: LatentStudy) -> None:
+    try:
+        blackjax_module()
+    except ImportError as missing:
+        message, cure = str(missing).split(". ", 1)
+        problem = Finding(("latent", "hyperparameters"), "sample", message, cure)
+        raise StudyError([study.located.problem(problem)]) from None
+
+
+class _Corrected(NamedTuple):
+    """Mechanism and force after the last pass of corrections, what the first one said, what is left."""
+
+    m: Mechanism
+    found: Fitted
+    first: dict[str, float]
+    fix: Correction
+
+
+def _passes(
+    study: LatentStudy, records: list[Record], which: Sequence[str], say: Callable[[str], None], kept: Unfinished
+) -> _Corrected:
+    known, setting = study.latent, setting_of(study)
+    guess = {"mass": known.mass, "damping": known.damping, "stiffness": known.stiffness}
+    if not len(kept.total):
+        kept.total = np.zeros(len(which))
+    while True:
+        change = dict(zip(which, map(float, kept.total), strict=True))
+        m = Mechanism(**{n: max(a + change[n], 1e-9) if change.get(n) else a for n, a in guess.items()})
+        found = fitted(records, m, setting, known.noise, say, kept)
+        fix = _corrected(records, found.forces, m, which, study.base)
+        more = np.array([fix.change[name] for name in which])
+        if not kept.passes:
+            kept.first = more
+        settled = all(abs(fix.change[name]) < _SETTLED * fix.sd[name] for name in which)
+        if not known.correct or kept.passes == _PASSES or (kept.passes and settled):
+            return _Corrected(m, found, dict(zip(which, map(float, kept.first), strict=True)), fix)
+        kept.next_pass(kept.total + more, found.log)
+        say("once more, with corrected " + ", ".join(which))
 
 
 def _latent(
-    study: LatentStudy, records: list[Record], held_back: list[Record], told: Callable[[str], None]
+    study: LatentStudy,
+    records: list[Record],
+    held_back: list[Record],
+    say: Callable[[str], None],
+    unfinished: Unfinished,
 ) -> LatentFit:
-    known = study.latent
-    setting = setting_of(study)
-    m = guess = Mechanism(known.mass, known.damping, known.stiffness)
-    found = fitted(records, m, setting, known.noise, told)
+    known, setting = study.latent, setting_of(study)
+    guess = Mechanism(known.mass, known.damping, known.stiffness)
     which = known.correct or [n for n in ("mass", "damping", "stiffness") if not (study.base and n == "mass")]
-    fix = _corrected(records, found.forces, m, which, study.base)
-    first, total = fix, dict.fromkeys(which, 0.0)
-    for _ in range(_PASSES if known.correct else 0):
-        total = {name: total[name] + fix.change[name] for name in which}
-        m = Mechanism(**{name: max(getattr(guess, name) + total.get(name, 0.0), 1e-9) for name in Mechanism._fields})
-        told("once more, with corrected " + ", ".join(which))
-        found = fitted(records, m, setting, known.noise, told, start=found.log)
-        fix = _corrected(records, found.forces, m, which, study.base)
-        if all(abs(fix.change[name]) < _SETTLED * fix.sd[name] for name in which):
-            break
+    m, found, first, fix = _passes(study, records, which, say, unfinished)
+    spread = spread_of(found, known, say, unfinished)
+    found = found._replace(forces=spread.forces)
     if records[0].sensor != "displacement":  # nobody reads where its zero is: friction is alike both ways
         found = found._replace(forces=[_centred(force, fix) for force in found.forces])
-    told("law of friction")
+    say("law of friction")
     points = [sliding_points(f.x, f.sd, f.probability)[0] for f in found.forces]
-    static = _static(records, found.forces)
+    static = _static(records, found.forces, m, study.base)
     pooled = _pooled(points)
     if not len(pooled.speed):
         cure = "Record a motion that slides, and look whether mass, damping, stiffness and units are right."
@@ -136,7 +182,7 @@ def _latent(
         raise StudyError([study.located.problem(Finding(("recordings",), None, message, cure))])
     laws = fit_laws(KINDS if known.law == "auto" else [known.law], pooled, static)
     in_scene = for_scene(laws[0], pooled, static)
-    told("prediction by the engine")
+    say("prediction by the engine")
     h = float(np.mean([r.h for r in records])) / SUBSTEPS
     scene = scene_of(Path(study.located.file).stem, m, in_scene, h, found.forces[0].x[0, :2])
     runs: dict[str, Any] = {}
@@ -146,7 +192,7 @@ def _latent(
         runs[record.name] = {"used": True, **_run(record, force, simulated), "evidence_one_regime": alone.evidence}
         states |= _arrays(record, force, simulated)
     for record in held_back:
-        told(f"prediction of {record.name}")
+        say(f"prediction of {record.name}")
         _, alone = scales_of(record, m, setting)
         simulated = forward(scene, record, load_on(record, m, study.base, fix.offset), alone.x[0, :2])
         runs[record.name] = {"used": False, **_told(record, simulated)}
@@ -160,7 +206,7 @@ def _latent(
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "spookax": importlib.metadata.version("spookax"),
         "mechanism": _mechanism(guess, m, which, first, fix, bool(known.correct), study.base),
-        "hyperparameters": _hyperparameters(found, records[0].sensor, known.noise is not None),
+        "hyperparameters": spread.told(found, records[0].sensor, known.noise is not None),
         "law": _law(laws[0]) | {"in_scene": in_scene._asdict()},
         "laws": [_law(law) for law in laws],
         "static_friction": static._asdict() if static else None,
@@ -169,9 +215,10 @@ def _latent(
             "components": known.components,
             "sensor": records[0].sensor,
             "base": study.base,
+            "hyperparameters": known.hyperparameters,
         },
     }
-    return LatentFit(content, states, scene)
+    return LatentFit(content, states | spread.states(), scene)
 
 
 def setting_of(study: LatentStudy) -> Setting:
@@ -195,12 +242,14 @@ def _corrected(
     return correction(records, forces, [at for _, at in points], [p.phase for p, _ in points], m, which, base)
 
 
-def _static(records: Sequence[Record], forces: Sequence[Force]) -> Static | None:
-    each = (static_friction(r.time, f.x, f.sd, f.probability) for r, f in zip(records, forces, strict=True))
-    stops = [one for one in each if one is not None]
-    if not stops:
+def _static(records: Sequence[Record], forces: Sequence[Force], m: Mechanism, base: bool) -> Static | None:
+    stops = []
+    for r, f in zip(records, forces, strict=True):
+        pull = load_on(r, m, base, 0.0) - float(m.stiffness) * f.x[:, 0]
+        stops.append(static_friction(r.time, pull, f.x, f.sd, f.probability, float(m.mass), float(m.damping)))
+    every = [each for one in stops if one for each in zip(one.values, one.sds, one.times, strict=True)]
+    if not every:
         return None
-    every = [each for one in stops for each in zip(one.values, one.sds, one.times, strict=True)]
     values, sds, times = map(list, zip(*every, strict=True))
     return static_of(values, sds, times)
 
@@ -212,7 +261,13 @@ def _pooled(points: Sequence[Points]) -> Points:
 
 
 def _mechanism(
-    guess: Mechanism, m: Mechanism, which: Sequence[str], first: Correction, last: Correction, applied: bool, base: bool
+    guess: Mechanism,
+    m: Mechanism,
+    which: Sequence[str],
+    first: dict[str, float],
+    last: Correction,
+    applied: bool,
+    base: bool,
 ) -> dict[str, Any]:
     units = {"mass": "kg", "damping": "N s/m", "stiffness": "N/m"}
     rows: dict[str, Any] = {
@@ -225,35 +280,7 @@ def _mechanism(
         "numbers": rows,
         "corrected": applied,
         "offset": last.offset if base else None,
-        "first_change": first.change,
-    }
-
-
-def _hyperparameters(found: Fitted, sensor: str, given: bool) -> dict[str, Any]:
-    sd = np.sqrt(np.diag(found.covariance))
-    rows = {
-        name: {
-            "value": float(np.exp(log)),
-            "interval": [float(np.exp(log - BAND * s)), float(np.exp(log + BAND * s))],
-            "unit": _UNITS.get(name, _OF_SENSORS[sensor]),
-        }
-        for name, log, s in zip(NAMES, found.log, sd, strict=True)
-    }
-    if given:
-        rows["noise"]["interval"] = None
-    log_length = np.log(2.0) + 2.0 * (found.log[0] - found.log[1])
-    along = np.array([2.0, -2.0, 0.0, 0.0])
-    spread = BAND * float(np.sqrt(along @ found.covariance @ along))
-    rows["length"] = {
-        "value": float(np.exp(log_length)),
-        "interval": [float(np.exp(log_length - spread)), float(np.exp(log_length + spread))],
-        "unit": "s",
-    }
-    return {
-        "converged": found.best.converged,
-        "evaluations": found.best.calls,
-        "log_posterior": -found.best.cost,
-        **rows,
+        "first_change": first,
     }
 
 
@@ -289,5 +316,5 @@ def _arrays(record: Record, force: Force, simulated: Forward) -> dict[str, np.nd
 def _simulated(record: Record, simulated: Forward) -> dict[str, np.ndarray]:
     load = np.append(simulated.load, simulated.load[-1])  # up to the last sample
     found = {"time": record.time, "reading": record.y, "predicted": simulated.reading, "load": load}
-    found["load_time"] = record.time[0] + record.h / SUBSTEPS * np.arange(len(load))
+    found["load_time"] = record.time[0] + simulated.step * np.arange(len(load))
     return {f"{record.name}/{key}": value for key, value in found.items()}

@@ -16,6 +16,8 @@ SENSORS = {"displacement": (u.LENGTH,), "velocity": (u.SPEED,), "acceleration": 
 
 Law = Literal["auto", "coulomb", "stribeck", "dieterich-ruina"]
 Correctable = Literal["mass", "damping", "stiffness"]
+Treatment = Literal["map", "laplace", "sample"]
+Many = Annotated[int, Field(strict=True, ge=20, le=100_000)]
 Count = Annotated[int, Field(strict=True, ge=1, le=9)]
 
 
@@ -34,6 +36,12 @@ class Latent(Strict):
         default=None,
         description="Standard deviation of a reading, in its SI unit; estimated when left out",
     )
+    hyperparameters: Treatment = Field(
+        default="map",
+        description="What bands of the force count: hyperparameters at their likeliest (map), a normal density about "
+        "that (laplace), or draws of a sampler (sample; needs blackjax, the extra `sampling`)",
+    )
+    draws: Many = Field(default=200, description="Draws of the sampler, of all its chains together")
 
 
 class LatentStudy(Recorded):
