@@ -81,6 +81,8 @@ def test_a_run_that_was_stopped_leaves_what_it_has(tmp_path):
     kept.write()
     again = Unfinished(tmp_path, "this study")
     again.read()
+    assert again.best is not None
+    assert again.draws is not None
     assert (again.passes, again.best[1:]) == (1, (5.0, 6, True))
     np.testing.assert_array_equal(again.total, [0.1, 0.2])
     np.testing.assert_array_equal(again.best.at, np.arange(4.0) + 2)
