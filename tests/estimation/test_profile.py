@@ -9,6 +9,7 @@ import pytest
 from spookax.estimation import Settings
 from spookax.estimation.batch import profile
 from spookax.estimation.batch.all_recordings import Linear
+from spookax.estimation.batch.noise_kept import IMPULSES, AbstractKept
 from spookax.estimation.batch.problem import Iterate
 from spookax.estimation.batch.profile import FAR, TAIL, Held, Profiles, find_end
 
@@ -77,14 +78,14 @@ class Valley:
         self.bend, self.a, self.b = bend, a, b
         self.settings, self.root_weights = SimpleNamespace(determinant=False), ()
 
-    def ends_steady(self, stage: Any) -> bool:
-        return False
+    def kept_at_the_end(self, stage: Any) -> AbstractKept:
+        return IMPULSES
 
     def cost(self, stage: Any, it: Any) -> float:
         x, y = it.z
         return float((x / self.a) ** 2 + ((y - self.bend * x**2 - x) / self.b) ** 2) / 2
 
-    def linear(self, stage: Any, it: Any, steady: bool = False) -> Linear:
+    def linear(self, stage: Any, it: Any, kept: AbstractKept = IMPULSES) -> Linear:
         x, y = it.z
         J = np.array([[1 / self.a, 0.0], [-(2 * self.bend * x + 1) / self.b, 1 / self.b]])
         r = np.array([x / self.a, (y - self.bend * x**2 - x) / self.b])

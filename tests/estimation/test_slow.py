@@ -197,7 +197,7 @@ def test_short_floats_with_a_wide_prior_stay_finite_and_symmetric(rng, filter_ki
     f = SlowFilter(model, noise) if filter_kind is SlowFilter else Filter(model, np.zeros(0, short), noise)
     found = f.run(f.init(x0, np.full(2 + law.size, np.sqrt(10), short)), samples)
     for leaf in jax.tree.leaves((found.x, found.sd, found.last)):
-        assert leaf.dtype == short or leaf.size == 0
+        assert leaf.dtype == short or leaf.size == 0 or np.issubdtype(leaf.dtype, np.integer)  # how steps ended
         assert np.all(np.isfinite(leaf))
     assert np.min(found.sd) > 0
     if isinstance(found.last, SlowBelief):

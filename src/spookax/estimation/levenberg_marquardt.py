@@ -10,7 +10,7 @@ import abc
 import dataclasses
 import enum
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Limits(NamedTuple):
     width: int = 0  # which of its linear models the descent uses, where it has several
 
 
+@runtime_checkable
 class AnyStep(Protocol):
     """What a descent proposes, at least."""
 
@@ -81,7 +82,8 @@ class Step(NamedTuple):
     length: float
 
 
-class Trial(NamedTuple, Generic[P]):
+@dataclasses.dataclass(frozen=True)
+class Trial(Generic[P]):
     """Where a step, or a part of it, leads."""
 
     point: P
@@ -199,7 +201,8 @@ class Settled(AbstractStopping):
 _IN_TURN = 2
 
 
-class Tried(NamedTuple, Generic[P, S]):
+@dataclasses.dataclass(frozen=True)
+class Tried(Generic[P, S]):
     """What an iteration has done."""
 
     point: P  # after it
@@ -210,7 +213,8 @@ class Tried(NamedTuple, Generic[P, S]):
     damping: float  # of the next step
 
 
-class Ended(NamedTuple, Generic[P, S]):
+@dataclasses.dataclass(frozen=True)
+class Ended(Generic[P, S]):
     """The last point, the step that was proposed there or tried last, and why it is over."""
 
     point: P

@@ -91,15 +91,16 @@ class ResidualEstimator(ResidualRecordings):
             steps = PoseSteps(self, stage, slope, budget)
             acceptance = NonMonotone(damping, steps.value(point), point)
             end = SmallSteps(budget, self.settings.tolerance, 2 if last else 1)
-            point, step, ending = minimise(point, steps, acceptance, end, functools.partial(self._tried, budget))
-            if ending.result != ESTIMATE_RESULTS.successful:
-                return acceptance.best.poses, ending.result
-            here, N = point.poses, step.reduced.N
+            ended = minimise(point, steps, acceptance, end, functools.partial(self._tried, budget))
+            point, reduced, result = ended.point, ended.step.reduced, ended.ending.result
+            if result != ESTIMATE_RESULTS.successful:
+                return acceptance.best.poses, result
+            here, N = point.poses, reduced.N
             settled = slopes > 0 and float((here.z - since) @ N @ (here.z - since)) < SAME_SLOPE**2
             if not last or not self.settings.determinant or settled or slopes == SLOPE_ROUNDS:
-                return here, ending.result
+                return here, result
             assert point.linear is not None
-            slope, since, slopes = self.slope(stage, here, point.linear, step.reduced), here.z, slopes + 1
+            slope, since, slopes = self.slope(stage, here, point.linear, reduced), here.z, slopes + 1
 
     def _tried(self, budget: Budget, tried: Tried[Point, PoseStep]) -> None:
         poses = tried.point.poses

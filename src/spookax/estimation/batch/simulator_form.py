@@ -198,11 +198,12 @@ class Estimator(AllRecordings):
             linear = self.linear(stage, it, kept, reach.width)
         self._say(cost, 0.0, reach.damping)
         steps = TrajectorySteps(self, stage, self._budget, kept, objective)
-        point, _, ending = minimise(Point(it, cost, linear), steps, reach, end, self._tried)
+        ended = minimise(Point(it, cost, linear), steps, reach, end, self._tried)
+        point = ended.point
         self._width = reach.width
         if reach.width:
             point = steps.linearised(point, 0)
-        return point.iterate, point.linear, ending
+        return point.iterate, point.linear, ended.ending
 
     def _tried(self, tried: Tried[Point, Step]) -> None:
         if tried.taken:

@@ -227,6 +227,7 @@ def most_likely(
         if tried.taken:
             history.append(tried.value)
 
-    found, _, ending = minimise(begun, steps, _Falling(tolerance), end, keep)
+    ended = minimise(begun, steps, _Falling(tolerance), end, keep)
+    found = ended.point
     covariance = np.linalg.inv(found.N)
-    return MostLikely(found.z, found.cost, covariance, steps.passes, tuple(history), ending.result)
+    return MostLikely(found.z, found.cost, covariance, steps.passes, tuple(history), ended.ending.result)
