@@ -270,7 +270,7 @@ def test_every_solver_gives_the_same_step_and_inverse_dynamics_none():
             command = jnp.array([25.0]) * jnp.where(k % 40 < 20, 1.0, -1.0)
             found = [step(SYSTEM, prepared, now, command, solver=solver) for solver in SOLVERS.values()]
             v = [jnp.concatenate([s.v, s.w], axis=-1) for s, _ in found]
-            missing = inverse_dynamics(SYSTEM, prepared, now, v[0], command)
+            missing = [inverse_dynamics(SYSTEM, prepared, now, each, command) for each in v]
             return found[0][0], (*v, missing, [info.result for _, info in found])
 
         return jax.lax.scan(body, half_kick_back(SYSTEM, prepared, state, jnp.zeros(1)), jnp.arange(200))[1]
@@ -279,7 +279,10 @@ def test_every_solver_gives_the_same_step_and_inverse_dynamics_none():
     for result in results:
         assert np.all(result == STEP_RESULTS.successful)
     np.testing.assert_allclose(again, v, rtol=0, atol=1e-9 * np.abs(v).max())
-    assert np.abs(missing).max() < 1e-8
+    # the condensed problem leaves more rounding in velocities, which counts over the slack of the taut rope, 1e-6
+    rounding = {"lemke": 1e-12 * np.abs(v).max() / 1e-6, "pivoting": 1e-8}
+    for name, each in zip(SOLVERS, missing, strict=True):
+        assert np.abs(each).max() < rounding[name], name
 
 
 def test_contacts_leave_the_friction_of_a_bearing_as_it_is():
