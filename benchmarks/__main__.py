@@ -86,6 +86,7 @@ LONG = {
     "latent.table": "the source's tables by the chain of the shell (reads SPOOKAX_DATA; minutes)",
     "latent.coverage": "bands of the force on fifty drawn records (a quarter of an hour)",
     "latent.frame": "a real frame with friction, three loads (reads SPOOKAX_DATA; minutes)",
+    "latent.sweeps": "the force against noise, length and rate, curves in docs/figures (reads SPOOKAX_DATA; minutes)",
     "latent.two": "two masses with two contacts, simulated (minutes)",
     "latent.length": "the same, times against the number of samples (reads SPOOKAX_DATA)",
     "hysteresis.bouc_wen": "elasto-slide elements on a Bouc-Wen oscillator's record (reads SPOOKAX_DATA)",

@@ -2,7 +2,8 @@
 
 `latent.force` scores the source's record, `latent.length` times the filter against the number of samples. By the chain
 of `spookax latent`: `latent.table` has the source's tables, `latent.coverage` the bands on drawn records,
-`latent.frame` a real frame. `latent.two` has two masses with two contacts.
+`latent.frame` a real frame, `latent.sweeps` curves over noise, length and rate. `latent.two` has two masses with two
+contacts.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from .measure import Row, row, timed
 
 def run(part: str) -> list[Row]:
     """One of those above."""
-    from . import latent_coverage, latent_frame, latent_table, latent_two
+    from . import latent_coverage, latent_frame, latent_sweeps, latent_table, latent_two
 
     parts = {
         "force": _force,
@@ -23,6 +24,7 @@ def run(part: str) -> list[Row]:
         "coverage": latent_coverage.run,
         "table": latent_table.run,
         "frame": latent_frame.run,
+        "sweeps": latent_sweeps.run,
         "two": latent_two.run,
     }
     return parts[part]()
