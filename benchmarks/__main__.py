@@ -2,7 +2,7 @@
 
 Without names, all that take at most a few minutes. `sensitivity` stands for its three sweeps; `peers` runs its three
 parts in one process; `trust.SET` is one set of `trust`, `coverage.CASE` one case of `coverage`,
-`trajectories.NAME` one mechanism.
+`trajectories.NAME` one mechanism, `kalman_bucy_beyond.CASE` and `kalman_bucy_real.SET` one case and one set.
 """
 
 import argparse
@@ -49,7 +49,13 @@ PARTS = {
     "contact_speed.pile20": "of `contact_speed`: twenty boxes that fall onto each other",
     "contact_speed.pile100": "of `contact_speed`: a hundred",
 }
-FAMILIES = ("trust.", "coverage.", "trajectories.")  # whose parts have names of their own
+FAMILIES = (
+    "trust.",
+    "coverage.",
+    "trajectories.",
+    "kalman_bucy_beyond.",
+    "kalman_bucy_real.",
+)  # whose parts have names of their own
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
     "sensitivity.step": "estimates against the time step (minutes)",
@@ -66,10 +72,11 @@ LONG = {
     "learned_friction.seeds": "the filters on sixty further seeds (minutes)",
     "kalman_bucy.table": "forty double pendulums of a published table: batch method, filters, shooting (half an hour)",
     "kalman_bucy.networks": "the first eight of them by networks of time (minutes)",
-    "kalman_bucy.time": "the batch method on 500 samples of one of them, cold and compiled",
+    "kalman_bucy.time": "every method on 500 samples of one of them, cold and compiled (minutes)",
     "kalman_bucy_more.rates": "their errors against the sampling frequency, every method, with a chart (half an hour)",
     "kalman_bucy_more.states": "states of one of them with bands, with a chart",
-    "kalman_bucy_more.beyond": "one arm's angle alone, irregular stamps with a gap, eight unknowns (minutes)",
+    "kalman_bucy_beyond": "one arm's angle alone, irregular stamps with a gap, eight unknowns, a spring (half an hour)",
+    "kalman_bucy_real": "two real double pendulums by every method (half an hour; reads SPOOKAX_DATA)",
     "trust": "public recordings under the defaults, beside other rules of process noise (minutes; reads SPOOKAX_DATA)",
     "laws.between": "laws of friction of a swinging arm, by windows held back (minutes; reads SPOOKAX_DATA)",
     "laws.end": "the same, the end of the recording held back (minutes; reads SPOOKAX_DATA)",
@@ -103,6 +110,7 @@ def main() -> int:
     if arguments.list:
         print("\n".join(f"{name:24} {text}" for name, text in ALL.items()))
         return 0
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the shell does (`spookax.__main__`)
     names = [n for name in arguments.names or DEFAULT for n in (SWEEPS if name == "sensitivity" else [name])]
     unknown = [name for name in names if name not in ALL and not name.startswith(FAMILIES)]
     if unknown:

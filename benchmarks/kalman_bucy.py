@@ -14,32 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spookax.estimation import AugmentedState, Extended, Filter, Unscented, WithParameters
-from spookax.estimation.continuous import (
-    Belief,
-    KalmanBucyLoss,
-    PhysicsLoss,
-    Readings,
-    Schedule,
-    networks,
-    train,
-)
 from spookax.models.double_pendulum import DAMPING, double_pendulum, drift
-from spookax.protocol import Noise
-from spookax.study.identifying.own_equations import StampGrid, identify_equations, shoot_equations
 
-from .measure import Row, row
+from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, Task, by_networks
+from .measure import Row, row, table
 
 SEEDS = (*range(10), *range(100, 130))
 SAMPLES, LENGTH, SD, FINE = 3000, 3.0, 0.5, 50
 NAMES = ("l1", "l2", "M")
-PROCESS = {"batch": 0.03, "filter": 0.1}  # root of the density on the right-hand sides [rad/s^2 per root of hertz]
-SEGMENT = 0.15  # of multiple shooting [s]
 RUNS = 8  # of the networks, the first draws; SPOOKAX_RUNS asks for more
 FAILED = 0.5  # an error of a parameter as large as this is no estimate
-
-
-COARSE = 0.004  # longest step [s]
+COARSE = 0.003  # longest step [s]
 TIME = np.arange(SAMPLES) * LENGTH / SAMPLES
 
 
@@ -54,9 +39,14 @@ class Draw(NamedTuple):
     step: float = LENGTH / SAMPLES
 
     def thinned(self, every: int) -> "Draw":
-        """Each so many-th sample; steps of at most 4 ms, so that nothing depends on the distance of samples."""
+        """Each so many-th sample; steps of at most 3 ms, so that nothing depends on the distance of samples."""
         step = min(every * LENGTH / SAMPLES, COARSE)
         return self._replace(x=self.x[::every], y=self.y[::every], time=self.time[::every], step=step)
+
+    @property
+    def task(self) -> Task:
+        """With the source's model, whose states are all read."""
+        return Task(double_pendulum(self.step, tuple(self.start)), self.time, self.y, np.full(4, SD), np.zeros(4))
 
 
 @jax.jit
@@ -87,60 +77,6 @@ def draw(seed: int) -> Draw:
     return Draw(theta, x, y, rng.uniform(0.05, 0.95, 3), TIME)
 
 
-def by_batch(d: Draw) -> tuple[np.ndarray, np.ndarray]:
-    """Values and standard deviations."""
-    model = double_pendulum(d.step, tuple(d.start))
-    found = identify_equations(model, d.time, d.y, sd=[SD] * 4, process=PROCESS["batch"])
-    both = np.array([[found.parameters[n][key] for n in NAMES] for key in ("value", "sd")])
-    return both[0], both[1]
-
-
-def by_filter(d: Draw, rule: Extended | Unscented) -> tuple[np.ndarray, np.ndarray]:
-    """One pass with the parameters as states."""
-    model = double_pendulum(d.step, tuple(d.start))
-    noise = Noise(jnp.asarray(PROCESS["filter"]), jnp.full(4, SD))
-    f = Filter(WithParameters(model, 3), np.zeros(0), noise, rule)
-    samples = StampGrid(d.time, float(model.h)).samples(d.y, np.zeros((len(d.y), 0)), np.full(4, SD))
-    belief = f.init(
-        AugmentedState(jnp.zeros(4), jnp.asarray(model.unknown.start())), np.array([1.0, 3.0, 1.0, 3.0] + [1.0] * 3)
-    )
-    last = f.run(belief, samples).last
-    z = jnp.asarray(last.x.z) + last.mean[4:7]
-    slope = np.asarray(jax.jacfwd(model.unknown.values)(z))
-    S = slope @ np.asarray(last.factor[4:7])
-    return np.asarray(model.unknown.values(z)), np.linalg.norm(S, axis=1)
-
-
-def by_shooting(d: Draw, segment: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Least squares of the simulation error, from where the batch method begins, too."""
-    model = double_pendulum(d.step, tuple(d.start))
-    found = shoot_equations(model, d.time, d.y, sd=[SD] * 4, process=PROCESS["batch"], segment=segment)
-    both = np.array([[found[n][key] for n in NAMES] for key in ("value", "sd")])
-    return both[0], both[1]
-
-
-ONE_BY_ONE = {
-    "batch": by_batch,
-    "extended filter": lambda d: by_filter(d, Extended()),
-    "unscented filter": lambda d: by_filter(d, Unscented()),
-    "multiple shooting": lambda d: by_shooting(d, SEGMENT),
-    "single shooting": lambda d: by_shooting(d, None),
-}
-
-
-def by_networks(draws: list[Draw], physics: bool) -> np.ndarray:
-    """Values of all runs, trained as one batch. Where a draw has NaN for readings the equations count alone."""
-    model = double_pendulum(LENGTH / SAMPLES)
-    y = np.stack([d.y for d in draws])
-    given = Readings(np.stack([TIME] * len(draws)), y, np.zeros((len(draws), SAMPLES, 0)))
-    z0 = np.stack([double_pendulum(1e-3, tuple(d.start)).unknown.start() for d in draws])
-    belief = Belief(np.zeros(4), SD**2 * np.eye(4), np.full(4, SD), np.full(4, SD), np.asarray(PROCESS["batch"]))
-    nets = networks(model, given, belief, z0, np.nanmean(y, axis=1), np.nanstd(y, axis=1))
-    loss = PhysicsLoss(np.full(4, 1.0)) if physics else KalmanBucyLoss((1.0, 0.1, 10.0), 0.0)
-    trained = train(nets, loss, model, given, belief, Schedule())
-    return np.stack([np.asarray(model.unknown.values(jnp.asarray(z))) for z in trained.nets.z])
-
-
 def run(part: str = "table") -> list[Row]:
     """Mean, spread, median and largest absolute errors; runs that fail are part of them, and counted."""
     draws = [draw(seed) for seed in SEEDS]
@@ -151,14 +87,16 @@ def run(part: str = "table") -> list[Row]:
     if part == "table":
         for name, method in ONE_BY_ONE.items():
             began = time.perf_counter()
-            found = np.array([method(d) for d in draws])
+            found = np.array([method(d.task) for d in draws])
             rows += _rows(name, found[:, 0], theta, (time.perf_counter() - began) / len(draws), found[:, 1])
+            print(table(rows), flush=True)
         return rows
     count = int(os.environ.get("SPOOKAX_RUNS", str(RUNS)))
-    for name, physics in (("network", False), ("physics-informed network", True)):
+    for name, physics in NETWORKS.items():
         began = time.perf_counter()
-        found = by_networks(draws[:count], physics)
+        found = by_networks([d.task for d in draws[:count]], physics)
         rows += _rows(f"{name}, {count} runs", found, theta[:count], (time.perf_counter() - began) / count, None)
+        print(table(rows), flush=True)
     return rows
 
 
@@ -178,14 +116,21 @@ def _rows(name: str, found: np.ndarray, theta: np.ndarray, seconds: float, sd: n
 
 
 def _time(d: Draw) -> list[Row]:
-    """The batch method on 500 samples, cold and compiled."""
-    model = double_pendulum(6 * LENGTH / SAMPLES, tuple(d.start))
-    seconds = []
-    for _ in range(4):
+    """Every method on 500 samples, first call and later ones; shooting finds some of its programs compiled."""
+    rows, task = [], d._replace(x=d.x[::6], y=d.y[::6], time=d.time[::6], step=6 * LENGTH / SAMPLES).task
+    for name, method in ONE_BY_ONE.items():
+        seconds, processor = [], []
+        for _ in range(4):
+            began, busy = time.perf_counter(), time.process_time()
+            method(task)
+            seconds.append(time.perf_counter() - began)
+            processor.append(time.process_time() - busy)
+        case = f"{name}, 500 samples"
+        rows.append(row(case, "cold", seconds[0], "s"))
+        rows.append(row(case, "compiled", min(seconds[1:]), "s"))
+        rows.append(row(case, "compiled, processor time", min(processor[1:]), "s"))
+    for name, physics in NETWORKS.items():
         began = time.perf_counter()
-        identify_equations(model, TIME[::6], d.y[::6], sd=[SD] * 4, process=PROCESS["batch"])
-        seconds.append(time.perf_counter() - began)
-    return [
-        row("batch, 500 samples", "cold", seconds[0], "s"),
-        row("batch, 500 samples", "compiled", min(seconds[1:]), "s"),
-    ]
+        by_networks([task], physics)
+        rows.append(row(f"{name}, 500 samples", "training with compilation", time.perf_counter() - began, "s"))
+    return rows

@@ -38,7 +38,7 @@ def _written(name: str, scene: dict[str, Any]) -> Path:
     return path
 
 
-def _as_joint_angles(source: str, target: str, columns: int) -> str:
+def as_joint_angles(source: str, target: str, columns: int) -> str:
     """Angles against the vertical as angles between neighbours, in a file of its own."""
     table = np.genfromtxt(_data() / source, delimiter=",", skip_header=1)
     angles = np.diff(table[:, 1 : 1 + columns], axis=1, prepend=0.0)
@@ -80,10 +80,10 @@ def _of_pendulum(count: int, offsets: bool) -> dict[str, Any]:
     return found
 
 
-def _windows(file: str, count: int, windows: list[tuple[float, float]], **more: Any) -> Recordings:
+def cut_windows(file: str, count: int, spans: list[tuple[float, float]], **more: Any) -> Recordings:
     sensors = {f"encoder{i + 1}": f"q{i + 1}" for i in range(count)}
     base = {"file": file, "time": "t", "sensors": sensors, **more}
-    return [{**base, "name": f"{Path(file).stem}_{a:g}", "start": a, "stop": b} for a, b in windows]
+    return [{**base, "name": f"{Path(file).stem}_{a:g}", "start": a, "stop": b} for a, b in spans]
 
 
 def single(drag: bool = False) -> Set:
@@ -93,17 +93,17 @@ def single(drag: bool = False) -> Set:
     if drag:
         scene["joints"]["joint1"]["friction"]["drag"] = 1e-5
         parameters["joints.joint1.friction.drag"] = {}
-    file = _as_joint_angles("multiarm_pendulum/single_free.csv", "single.csv", 1)
-    fitted = _windows(file, 1, [(0.0, 18.333)], every=10)
-    other = _windows(file, 1, [(18.333, 27.499), (27.499, 36.665)], every=10)
+    file = as_joint_angles("multiarm_pendulum/single_free.csv", "single.csv", 1)
+    fitted = cut_windows(file, 1, [(0.0, 18.333)], every=10)
+    other = cut_windows(file, 1, [(18.333, 27.499), (27.499, 36.665)], every=10)
     return Set(_written("single_drag" if drag else "single", scene), parameters, fitted, other)
 
 
 def double() -> Set:
     """Two arms: six windows of 2.667 s, the twelve others predicted."""
     scene = _pendulum([(0.0938, 0.1086, 4.4e-4), (0.1376, 0.1168, 1.27e-3)], [0.1727], 1e-4, 1, step=0.002)
-    file = _as_joint_angles("multiarm_pendulum/double_free.csv", "double.csv", 2)
-    windows = _windows(file, 2, [(round(2.667 * k, 4), round(2.667 * (k + 1), 4)) for k in range(18)], every=5)
+    file = as_joint_angles("multiarm_pendulum/double_free.csv", "double.csv", 2)
+    windows = cut_windows(file, 2, [(round(2.667 * k, 4), round(2.667 * (k + 1), 4)) for k in range(18)], every=5)
     other = [w for k, w in enumerate(windows) if k % 3]
     return Set(_written("double", scene), _of_pendulum(2, True), windows[::3], other)
 
@@ -112,8 +112,8 @@ def triple() -> Set:
     """Three arms: five windows of 1.539 s, the ten others predicted."""
     arms = [(0.258, 0.16, 5e-4), (0.279, 0.203, 9.3e-4), (0.1186, 0.1837, 5.1e-4)]
     scene = _pendulum(arms, [0.1728, 0.2287], 1e-4, 1, step=0.002)
-    file = _as_joint_angles("multiarm_pendulum/triple_free.csv", "triple.csv", 3)
-    windows = _windows(file, 3, [(round(1.539 * k, 4), round(1.539 * (k + 1), 4)) for k in range(15)], every=5)
+    file = as_joint_angles("multiarm_pendulum/triple_free.csv", "triple.csv", 3)
+    windows = cut_windows(file, 3, [(round(1.539 * k, 4), round(1.539 * (k + 1), 4)) for k in range(15)], every=5)
     other = [w for k, w in enumerate(windows) if k % 3]
     return Set(_written("triple", scene), _of_pendulum(3, True), windows[::3], other)
 
@@ -122,9 +122,9 @@ def ibm() -> Set:
     """A chaotic double pendulum on camera: six times 0.5 s of one run, ten times 0.32 s of another."""
     scene = _pendulum([(0.2, 0.06, 3e-4), (0.05, 0.035, 3e-5)], [0.091], 1e-3, -1, step=0.002)
     for run in ("03", "07"):
-        _as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2)
-    fitted = _windows("ibm03.csv", 2, [(5.0 * k, 5.0 * k + 0.5) for k in range(6)])
-    other = _windows("ibm07.csv", 2, [(3.0 * k, 3.0 * k + 0.32) for k in range(10)])
+        as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2)
+    fitted = cut_windows("ibm03.csv", 2, [(5.0 * k, 5.0 * k + 0.5) for k in range(6)])
+    other = cut_windows("ibm07.csv", 2, [(3.0 * k, 3.0 * k + 0.32) for k in range(10)])
     return Set(_written("ibm", scene), _of_pendulum(2, False), fitted, other)
 
 

@@ -20,6 +20,8 @@ def main() -> int:
     live = sys.stderr is not None and sys.stderr.isatty()
     if live:
         print("starting ...", end="", file=sys.stderr, flush=True)
+    # OpenBLAS's threads wait for each other by spinning: where cores are taken a QR of 300 rows goes from 2 to 700 ms
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
     with stoppable() as stop:
         try:

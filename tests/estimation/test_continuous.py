@@ -20,7 +20,7 @@ from spookax.estimation.continuous import (
 from spookax.estimation.continuous.network import quadrature
 from spookax.models import Equations, Free
 from spookax.protocol import ModelError, Noise
-from spookax.study.identifying.own_equations import StampGrid, identify_equations
+from spookax.study.identifying.own_equations import StampGrid, identify_equations, shoot_equations
 
 TIME = np.array([0.0, 0.1, 0.25, 0.3, 0.55, 0.6, 0.9, 1.0])  # with a gap
 Y = np.sin(3 * TIME)[:, None]
@@ -241,6 +241,28 @@ def test_functions_that_do_not_fit_are_refused(given, said):
     arguments = {"drift": swing, "unknown": [Free("k", 9.0), Free("c", 0.3)], "step": 0.1, "density": [0.0, 1.0]}
     with pytest.raises(ModelError, match=said):
         Equations(**(arguments | {"read": [0], "inputs": 1} | given))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"y": np.zeros((3, 1))}, r"`y` must have the shape \(64, 1\)"),
+        ({"sd": [0.0]}, "`sd` must be above zero"),
+        ({"x0": [0.0]}, r"`x0` must have the shape \(2,\)"),
+        ({"x0_sd": [1.0, 1.0, 1.0]}, "`x0_sd` must be a number or 2"),
+        ({"x0_sd": -1.0}, "`x0_sd` must be above zero"),
+        ({}, r"`drift` returned \[0.0, nan\] at the state \[0.0, 0.0\]"),
+    ],
+)
+def test_an_identification_of_equations_refuses_what_it_cannot_use(given, said):
+    def broken(x, u, p):
+        return jnp.stack([x[1], -p.k * jnp.sqrt(x[0] - 1.0)])
+
+    model = Equations(broken, [Free("k", 9.0)], step=0.1, density=[0.0, 1.0], read=[0])
+    arguments = {"time": 0.1 * np.arange(64), "y": np.zeros((64, 1)), "sd": [0.1]} | given
+    for estimate in (identify_equations, shoot_equations):
+        with pytest.raises(ModelError, match=said):
+            estimate(model, **arguments)
 
 
 def test_a_step_with_its_own_length_is_the_exact_flow_to_fourth_order():

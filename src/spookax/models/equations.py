@@ -35,7 +35,7 @@ class Equations(AbstractContinuousModel):
     - `read`: indices of the components that are read; or a function (x, p) -> y (channels,).
     - `inputs`: how many numbers u has.
 
-    **Raises:** `ModelError` where a function returns another shape, or NaN at the start values.
+    **Raises:** `ModelError` where a function returns another shape, or a number is out of its range.
     """
 
     rate: Drift = eqx.field(static=True)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 
@@ -121,7 +122,7 @@ def shots(
 def shoot(given: Shots, starts: Sequence[AnyArray]) -> Shot:
     """Parameters and starts of the segments by Levenberg and Marquardt's method, from each of some z; the best end.
 
-    Derivatives are carried forwards through each segment, for its own unknowns alone.
+    Derivatives are carried forwards through each segment, for its own unknowns alone (`_condensed`).
     """
     several = len(given.recording) > len(np.unique(given.recording))
     ends = [_from(given, np.clip(z, given.lower, given.upper), GAPS if several else GAPS[-1:]) for z in starts]
@@ -157,15 +158,15 @@ def _fit(start: _Unknowns, given: Shots, gap: Scalar) -> tuple[_Unknowns, Array]
 @compiled
 def _judged(found: _Unknowns, given: Shots, gap: Scalar) -> tuple[Array, Array, Scalar]:
     """Covariance of z, cost, largest gap."""
-    errors = _errors(found, (given, gap))
-    slope = jax.jacfwd(_errors)(found, (given, gap))
-    J = jnp.concatenate([leaf.reshape(errors.shape[0], -1) for leaf in slope], axis=1)
+    flat, unflat = jax.flatten_util.ravel_pytree(found)
+    errors, push = jax.linearize(lambda flat: _errors(unflat(flat), (given, gap)), flat)
+    J = jax.vmap(push, out_axes=1)(jnp.eye(flat.shape[0], dtype=flat.dtype))
     size = jnp.where(jnp.linalg.norm(J, axis=0) > 0, jnp.linalg.norm(J, axis=0), 1.0)
     inverse = jnp.linalg.pinv((J / size).T @ (J / size), hermitian=True) / size[:, None] / size
     cost, p = jnp.sum(errors**2), given.lower.shape[0]
     recordings, f = found.own.shape[0], given.free.shape[2]
     variance = cost / jnp.maximum(jnp.sum(given.samples.seen > 0) - p - recordings * f, 1)
-    between = _between(*_outputs(_own_part(found, given), given)[1:], given)
+    between = errors[_rows_of_segments(given) :][: _pairs(given)] * gap
     return variance * inverse[:p, :p], cost, jnp.max(jnp.abs(between), initial=0.0)
 
 
@@ -176,16 +177,33 @@ def _own_part(unknown: _Unknowns, given: Shots) -> Float[Array, "segments q"]:
     return jnp.concatenate([jnp.tile(z, (count, 1)), unknown.own[jnp.asarray(given.recording)], unknown.d], axis=1)
 
 
+def _kept(given: Shots) -> int:
+    """How many numbers the errors of a segment's readings become (`_condensed`)."""
+    unknowns = given.lower.shape[0] + given.own_weight.shape[0] + given.free.shape[2]
+    return min(given.samples.y[0].size, unknowns) + 1
+
+
+def _rows_of_segments(given: Shots) -> int:
+    return given.free.shape[0] * _kept(given)
+
+
+def _pairs(given: Shots) -> int:
+    return (given.free.shape[0] - 1) * given.free.shape[2]
+
+
 def _errors(unknown: _Unknowns, args: tuple[Shots, Scalar]) -> Float[Array, " errors"]:
-    """Measured minus simulated readings in their standard deviations, gaps, and what priors say."""
+    """What stands for the errors of the readings, in their standard deviations, gaps, and what priors say."""
     given, gap = args
-    read, end, start = _outputs(_own_part(unknown, given), given)
-    priors = given.weight * (given.prior - unknown.z), given.own_weight * unknown.own
-    parts = (read, _between(end, start, given) / gap, *priors)
+    kept, n = _kept(given), given.model.tangent_size
+    x0, ahead = given.x0, jax.tree.map(lambda a: jnp.roll(jnp.asarray(a), -1, axis=0), given.x0)
+    data = jax.tree.map(jnp.asarray, (x0, ahead, given.free, given.samples))
+    found = _condensed(_own_part(unknown, given), (given.model, given.noise, data))
+    gaps = _between(found[:, kept : kept + n], found[:, kept + n :], given)
+    parts = (found[:, :kept], gaps / gap, given.weight * (given.prior - unknown.z), given.own_weight * unknown.own)
     return jnp.concatenate([jnp.ravel(part) for part in parts])
 
 
-def _between(end: Array, start: Array, given: Shots) -> Float[Array, "pairs n"]:
+def _between(end: Array, start: Array, given: Shots) -> Float[Array, "pairs f"]:
     """Gaps between a segment's end and the next one's start, zero between two recordings. [`asked.first_sd`]"""
     p = given.model.prepare(jnp.concatenate([given.prior, 0 * given.own_weight]))
     size = first_sd(given.model, jax.tree.map(lambda a: jnp.asarray(a[0]), given.x0), p, jnp.ones(()))
@@ -195,41 +213,51 @@ def _between(end: Array, start: Array, given: Shots) -> Float[Array, "pairs n"]:
     return jnp.where(along[:, None], gap, 0.0)
 
 
-def _outputs(q: Float[Array, "segments q"], given: Shots) -> tuple[Array, Array, Array]:
-    """Errors of the readings of every segment, its end, and its start, as steps from where the search began for the
-    segment after it, and for itself.
-    """
-    ahead = jax.tree.map(lambda a: jnp.roll(jnp.asarray(a), -1, axis=0), given.x0)
-    x0 = jax.tree.map(jnp.asarray, given.x0)
-    data = (x0, ahead, jnp.asarray(given.free), jax.tree.map(jnp.asarray, given.samples))
-    size, n = given.samples.y[0].size, given.model.tangent_size
-    found = _simulated(q, (given.model, given.noise, data))
-    return found[:, :size], found[:, size : size + n], found[:, size + n :]
-
-
 @eqx.filter_custom_jvp
-def _simulated(q: Float[Array, "segments q"], given: Any) -> Float[Array, "segments m"]:
-    """Numbers of every segment in a row; they depend on its own unknowns alone, and so does their derivative."""
-    model, noise, data = given
-    return jax.vmap(lambda q, *data: _segment(q, model, noise, *data))(q, *data)
+def _condensed(q: Float[Array, "segments q"], given: Any) -> Float[Array, "segments m"]:
+    """Every segment in few numbers: its errors e turned by their derivative J = Q R, and its end and start.
+
+    Q' e and the length of what Q does not reach have the same sum of squares as e, and R stands for J: a step of Gauss
+    and Newton, and what it promises, are those of the errors themselves. Each segment depends on its own unknowns
+    alone, so that this is a small factorisation of its own for each, and the problem in all unknowns has a few rows a
+    segment in place of one a reading.
+    """
+    return _turned(q, given)[0]
 
 
-@_simulated.def_jvp
-def _simulated_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    q, (model, noise, data) = primals
-
-    def both(q: Array, *data: Any) -> tuple[Array, Array]:
-        found = _segment(q, model, noise, *data)
-        return jax.jacfwd(lambda q: _segment(q, model, noise, *data))(q), found
-
-    slope, found = jax.vmap(both)(q, *data)
-    slope = jnp.where(jnp.isfinite(slope), slope, 0.0)  # of a simulation that diverged
+@_condensed.def_jvp
+def _condensed_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    found, slope = _turned(*primals)
     return found, jnp.einsum("smq,sq->sm", slope, tangents[0])
+
+
+def _turned(q: Float[Array, "segments q"], given: Any) -> tuple[Array, Array]:
+    """The numbers of `_condensed` and their derivatives."""
+    model, noise, data = given
+
+    def one(q: Array, *data: Any) -> tuple[Array, Array]:
+        def both(q: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+            found = _segment(q, model, noise, *data)
+            return found, found
+
+        slopes, (e, rest) = jax.jacfwd(both, has_aux=True)(q)
+        J, ends = (jnp.where(jnp.isfinite(a), a, 0.0) for a in slopes)  # of a simulation that diverged
+        Q, R = jnp.linalg.qr(J)
+        turned = Q.T @ e
+        beyond = jnp.linalg.norm(e - Q @ turned)[None]
+        return (
+            jnp.concatenate([turned, beyond, rest]),
+            jnp.concatenate([R, jnp.zeros((1, q.shape[0]), dtype=R.dtype), ends]),
+        )
+
+    return jax.vmap(one)(q, *data)
 
 
 def _segment(
     q: Array, model: AbstractModel, noise: Noise, x0: Any, ahead: Any, free: Array, samples: Samples
-) -> Float[Array, " m"]:
+) -> tuple[Float[Array, " m"], Float[Array, " 2n"]]:
+    """Errors of its readings; its end and its start, as steps from where the search began for the segment after it, and
+    for itself."""
     f = free.shape[1]
     p = model.prepare(q[: q.shape[0] - f])
     x = admissible(model, model.retract(x0, free @ q[q.shape[0] - f :]), p)
@@ -241,9 +269,9 @@ def _segment(
         return (x1, hint1), read * at.seen / noise.sensor
 
     (x1, _), errors = jax.lax.scan(advance, (x, first_hint(model)), samples)
-    found = [jnp.ravel(errors), model.local(x1, ahead), model.local(x, x0)]
-    found = jnp.concatenate(found)
-    return jnp.where(jnp.isfinite(found), found, _DIVERGED)
+    found = jnp.ravel(errors), jnp.concatenate([model.local(x1, ahead), model.local(x, x0)])
+    told, ends = (jnp.where(jnp.isfinite(a), a, _DIVERGED) for a in found)
+    return told, ends
 
 
 @compiled

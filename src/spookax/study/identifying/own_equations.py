@@ -18,6 +18,7 @@ from ...estimation.batch.one_recording import Plan, follow, gains_of, linearised
 from ...estimation.batch.problem import Fit, Iterate
 from ...estimation.batch.shooting import segmented, shoot, shots
 from ...estimation.batch.uncertainty import state_uncertainty
+from ...estimation.continuous import checks
 from ...estimation.linearise import Path, all_successful, before
 from ...models import Equations
 from ...models.parameters import values_and_sd
@@ -105,7 +106,10 @@ def first_path(
     still = np.zeros((steps, model.noise_size))
     plan = Path(x, still, np.zeros((steps, 0)), all_successful(steps))
     gains = gains_of(linearised(model, np.asarray(z), led, plan, samples))
-    return follow(model, np.asarray(z), led, Plan(before(x), still, gains), samples.u, np.zeros(0)), scale
+    path = follow(model, np.asarray(z), led, Plan(before(x), still, gains), samples.u, np.zeros(0))
+    if not np.all(np.isfinite(np.asarray(path.x))):
+        checks.model(model, z, x0, np.asarray(samples.u)[0, : model.inputs])
+    return path, scale
 
 
 def identify_equations(
@@ -137,15 +141,10 @@ def identify_equations(
 
     **Returns:** an `EquationsEstimate`; a failure is its `result`.
 
-    **Raises:** `ModelError` for arrays that do not fit the model.
+    **Raises:** `ModelError` for arrays that do not fit the model, and for a drift that is NaN at `x0`.
     """
-    y, sd = np.asarray(y, dtype=float), np.asarray(sd, dtype=float)
-    u = np.zeros((len(y), 0)) if u is None else np.asarray(u, dtype=float)
-    _check(model, np.asarray(time), y, u, sd)
-    grid = StampGrid(time, float(model.h))
-    samples = grid.samples(y, u, sd)
-    x0 = np.zeros(model.tangent_size) if x0 is None else np.asarray(x0, dtype=float)
-    x0_sd = np.broadcast_to(np.asarray(x0_sd, dtype=float), x0.shape)
+    sd = np.asarray(sd, dtype=float)
+    grid, samples, x0, x0_sd = _given(model, time, y, u, sd, x0, x0_sd)
     z0, noise = model.unknown.start(), Noise(on_device(process), on_device(sd))
     lower, upper = model.unknown.bounds()
     weight, nothing = model.unknown.prior_weight(), np.zeros(0)
@@ -183,14 +182,10 @@ def shoot_equations(
 
     **Returns:** name -> value, sd, start; NaN if no simulation stays finite.
 
-    **Raises:** `ModelError` for arrays that do not fit the model.
+    **Raises:** as `identify_equations`.
     """
-    y, sd = np.asarray(y, dtype=float), np.asarray(sd, dtype=float)
-    u = np.zeros((len(y), 0)) if u is None else np.asarray(u, dtype=float)
-    _check(model, np.asarray(time), y, u, sd)
-    samples = StampGrid(time, float(model.h)).samples(y, u, sd)
-    x0 = np.zeros(model.tangent_size) if x0 is None else np.asarray(x0, dtype=float)
-    x0_sd = np.broadcast_to(np.asarray(x0_sd, dtype=float), x0.shape)
+    sd = np.asarray(sd, dtype=float)
+    _, samples, x0, x0_sd = _given(model, time, y, u, sd, x0, x0_sd)
     z0, noise = model.unknown.start(), Noise(on_device(process), on_device(sd))
     path, _ = first_path(model, z0, noise, samples, x0, x0_sd)
     length = None if segment is None else max(round(segment / float(model.h)), 1)
@@ -212,16 +207,36 @@ def _objective(found: Fit) -> float:
     return value if np.isfinite(value) else np.inf
 
 
-def _check(model: Equations, time: np.ndarray, y: np.ndarray, u: np.ndarray, sd: np.ndarray) -> None:
+def _given(
+    model: Equations,
+    time: AnyArray,
+    y: AnyArray,
+    u: AnyArray | None,
+    sd: np.ndarray,
+    x0: AnyArray | None,
+    x0_sd: AnyArray,
+) -> tuple[StampGrid, Samples, np.ndarray, np.ndarray]:
+    """What was given as steps, their samples, and a first state with its standard deviations; or a clear error."""
+    time, y = np.asarray(time, dtype=float), np.asarray(y, dtype=float)
+    u = np.zeros((len(y), 0)) if u is None else np.asarray(u, dtype=float)
+    x0 = np.zeros(model.tangent_size) if x0 is None else np.asarray(x0, dtype=float)
     for name, array, shape in (
         ("y", y, (len(time), model.num_channels)),
         ("u", u, (len(time), model.inputs)),
         ("sd", sd, (model.num_channels,)),
+        ("x0", x0, (model.tangent_size,)),
     ):
         if array.shape != shape:
             raise ModelError(f"`{name}` must have the shape {shape}, got {array.shape}")
-    if not np.all(sd > 0):
-        raise ModelError(f"`sd` must be above zero, got {sd}")
+    try:
+        x0_sd = np.broadcast_to(np.asarray(x0_sd, dtype=float), x0.shape)
+    except ValueError as error:
+        raise ModelError(f"`x0_sd` must be a number or {x0.shape[0]} of them, got {x0_sd}") from error
+    for name, array in (("sd", sd), ("x0_sd", x0_sd)):
+        if not np.all(array > 0):
+            raise ModelError(f"`{name}` must be above zero, got {array}")
+    grid = StampGrid(time, float(model.h))
+    return grid, grid.samples(y, u, sd), x0, x0_sd
 
 
 def _estimate(model: Equations, grid: StampGrid, problem: Problem, found: Fit) -> EquationsEstimate:

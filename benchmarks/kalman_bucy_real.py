@@ -1,0 +1,116 @@
+"""Two real double pendulums, one with encoders, one on camera: every method on the same windows, what it predicts of
+others, and base parameters by the batch method from parts of the data.
+
+Base parameters are what a free swing knows: with A = m1 a1^2 + I1 + m2 L1^2 they are B = m2 L1 a2, C = m2 a2^2 + I2,
+G1 = (m1 a1 + m2 L1) g and G2 = m2 a2 g, all over A (a from a joint to a centre of mass, I about it).
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+import spookax as sx
+from spookax.study.comparing.method_names import NAMES
+from spookax.study.comparing.methods import compare_methods
+
+from .measure import Row, row
+from .trust_sets import FOLDER, SETS, as_joint_angles, cut_windows
+
+G = 9.81  # [m/s^2]
+BASE = ("B/A", "C/A", "G1/A [1/s^2]", "G2/A [1/s^2]")
+RUNS = ("03", "07", "12", "18")  # of the camera
+METHODS = tuple(name for name in NAMES if name != "network")  # there is dry friction, which has no drift
+
+
+def run(part: str = "") -> list[Row]:
+    """`double`, `ibm` or both; `SET.base` and `SET.methods` do one half."""
+    name, _, half = part.partition(".")
+    rows: list[Row] = []
+    for chosen in [name] if name else ("double", "ibm"):
+        rows += _methods(chosen) if half != "base" else []
+        rows += _base(chosen) if half != "methods" else []
+    return rows
+
+
+def _methods(name: str) -> list[Row]:
+    data, rows = SETS[name](), []
+    path = _written(name, data.fitted, data.other)
+    compared = compare_methods(path, METHODS, report=lambda text: print(text, flush=True))
+    for method, told in compared.content["methods"].items():
+        rows.append(
+            row(f"{name}, {method}", f"time ({told['status']}; {told['message'] or '-'})", told["seconds"], "s")
+        )
+        found = {p: v["value"] for p, v in told["parameters"].items()}
+        if found:
+            rows += [_row(name, method, p, v) for p, v in zip(BASE, _base_of(path, found), strict=True)]
+        each = [_errors(compared.states, run, method) for run in compared.content["runs"]]
+        if method in compared.scenes and each:
+            for i in (0, 1):
+                of = np.array([e[i] for e in each])
+                for what, value in (("mean", of.mean()), ("median", np.median(of)), ("largest", of.max())):
+                    rows.append(row(f"{name}, {method}", f"arm {i + 1}, {what} error of {len(of)}", value, "rad"))
+    return rows
+
+
+def _errors(states: dict[str, np.ndarray], run: str, method: str) -> np.ndarray:
+    """Root mean squares of the errors of both arms' angles against the vertical, over the whole recording."""
+    read, told = (
+        np.cumsum([np.ravel(states[f"{run}/{of}/encoder{i}"]) for i in (1, 2)], axis=0) for of in ("measured", method)
+    )
+    return np.sqrt(np.nanmean((told - read) ** 2, axis=1))
+
+
+def _base(name: str) -> list[Row]:
+    """Base parameters of each fitted window of the encoders' set, of six windows of each run of the camera's."""
+    data, found, began = SETS[name](), [], time.perf_counter()
+    groups = [[window] for window in data.fitted]
+    if name == "ibm":
+        files = [as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2) for run in RUNS]
+        groups = [cut_windows(file, 2, [(5.0 * k, 5.0 * k + 0.5) for k in range(6)]) for file in files]
+    rows: list[Row] = []
+    for group in groups:
+        path = _written(f"{name}_part", group, [])
+        estimate = sx.identify(sx.load_study(path))
+        values = {p: v["value"] for p, v in estimate.parameters.items()}
+        found.append(_base_of(path, values))
+        print(group[0]["name"], estimate.status, dict(zip(BASE, np.round(found[-1], 4), strict=True)), flush=True)
+        if estimate.status != "converged":
+            rows.append(row(f"{name}, batch", f"{group[0]['name']}: {estimate.status}", np.nan, ""))
+    for i, what in enumerate(BASE):
+        of = np.array(found)[:, i]
+        rows += [
+            _row(name, "batch", f"{what}, mean of {len(of)}", of.mean()),
+            _row(name, "batch", f"{what}, sd", of.std(ddof=1)),
+        ]
+    return [*rows, row(f"{name}, batch", "time of a part", (time.perf_counter() - began) / len(groups), "s")]
+
+
+def _row(name: str, method: str, what: str, value: float) -> Row:
+    return row(f"{name}, {method}", what, float(value), "")
+
+
+def _written(name: str, recordings: Sequence[Any], validate: Sequence[Any]) -> Path:
+    data = SETS[name.split("_")[0]]()
+    content = {"spookax": 1, "scene": str(data.scene), "recordings": recordings, "parameters": data.parameters}
+    path = FOLDER / f"{name}_methods.yaml"
+    path.write_text(yaml.safe_dump(content | ({"validate": validate} if validate else {})), encoding="utf-8")
+    return path
+
+
+def _base_of(study: Path, found: dict[str, float]) -> np.ndarray:
+    """From the scene's numbers and those that were found."""
+    scene = sx.read_scene(sx.load_study(study).scene_path)
+    first, second = scene.bodies["arm1"], scene.bodies["arm2"]
+
+    def of(body: Any, name: str) -> tuple[float, float, float]:
+        com = found.get(f"bodies.{name}.com.z", body.com[2])
+        return body.mass, abs(com), found[f"bodies.{name}.inertia.yy"]  # pyright: ignore[reportArgumentType]
+
+    (m1, a1, I1), (m2, a2, I2) = of(first, "arm1"), of(second, "arm2")
+    L1 = abs(scene.joints["joint2"].at[2])
+    A = m1 * a1**2 + I1 + m2 * L1**2
+    return np.array([m2 * L1 * a2, m2 * a2**2 + I2, (m1 * a1 + m2 * L1) * G, m2 * a2 * G]) / A
