@@ -1,9 +1,11 @@
 """Single and multiple shooting: linear least squares where the problem is linear, and what segments are good for."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from spookax.estimation.batch import shooting
 from spookax.estimation.batch.shooting import segmented, shoot, shots
 from spookax.models import Equations, Free
 from spookax.protocol import Noise
@@ -55,6 +57,37 @@ def test_recordings_are_cut_in_pieces_and_filled_up_with_what_says_nothing():
     np.testing.assert_array_equal(first[:, 0], [0, 24, 48, 0, -24, -48])
     assert np.sum(pieces.seen) == 2 * 64
     np.testing.assert_allclose(pieces.u, H, rtol=1e-12)  # steps keep a length, also those that only fill up
+
+
+def test_a_segment_in_few_numbers_has_the_same_squares_and_normal_equations(rng):
+    model = Equations(turning, [Free("k", 20.0)], step=H, density=[0.0, 1.0], read=[0])
+    noise, segments, steps = Noise(jnp.ones(()), jnp.array([SD])), 3, 24
+    samples = StampGrid(H * np.arange(64), H).samples(rng.normal(size=(64, 1)), np.zeros((64, 0)), np.array([SD]))
+    pieces, x0, _ = segmented([samples], [rng.normal(size=(65, 2))], steps)
+    data = x0, np.roll(x0, -1, axis=0), np.tile(np.eye(2), (segments, 1, 1)), pieces
+    q = jnp.asarray(np.column_stack([rng.normal(3.0, 0.2, segments), 0.1 * rng.normal(size=(segments, 2))]))
+
+    def whole(q):
+        return jax.vmap(lambda q, *data: shooting._segment(q, model, noise, *data))(q, *data)
+
+    def condensed(q):
+        return shooting._condensed(q, (model, noise, data))
+
+    @jax.jit
+    def both(q):
+        return whole(q), jax.jacfwd(whole)(q), condensed(q), jax.jacfwd(condensed)(q)
+
+    (e, ends), (J, slope), few, R = both(q)
+    kept, at = 4, np.arange(segments)  # three unknowns, and the length of what they do not reach
+    few, ends_few, R, slope_few = few[:, :kept], few[:, kept:], R[at, :kept, at], R[at, kept:, at]
+    J = J[at, :, at]
+    np.testing.assert_allclose(np.sum(few**2, axis=1), np.sum(e**2, axis=1), rtol=1e-12)
+    scale = np.linalg.norm(J, axis=(1, 2)).max()
+    np.testing.assert_allclose(np.einsum("smi,smj->sij", R, R), np.einsum("smi,smj->sij", J, J), atol=1e-12 * scale**2)
+    product = np.einsum("smi,sm->si", J, e)
+    np.testing.assert_allclose(np.einsum("smi,sm->si", R, few), product, atol=1e-12 * scale * np.linalg.norm(e))
+    np.testing.assert_allclose(ends_few, ends, rtol=1e-12)
+    np.testing.assert_allclose(slope_few, slope[at, :, at], rtol=1e-10, atol=1e-12)
 
 
 def test_nothing_is_found_where_every_simulation_diverges():

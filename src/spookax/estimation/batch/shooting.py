@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 
@@ -136,38 +135,38 @@ def _from(given: Shots, z: AnyArray, gaps: Sequence[float]) -> Shot:
         jnp.zeros((recordings, len(given.own_weight))),
         jnp.zeros((len(given.recording), given.free.shape[2])),
     )
-    settled = jnp.zeros((), bool)
+    assert gaps
     for gap in gaps:
-        now, settled = _fit(now, given, jnp.asarray(gap))
-    covariance, cost, left = map(np.asarray, _judged(now, given, jnp.asarray(gaps[-1])))
+        now, settled, errors, J = _fit(now, given, jnp.asarray(gap))
+    covariance, cost, left = _judged(np.asarray(errors), np.asarray(J), given, gaps[-1], recordings)
     z = np.clip(np.asarray(now.z), given.lower, given.upper)
-    return Shot(z, covariance, float(cost), bool(settled), float(left))
+    return Shot(z, covariance, cost, bool(settled), left)
 
 
 @compiled
-def _fit(start: _Unknowns, given: Shots, gap: Scalar) -> tuple[_Unknowns, Array]:
+def _fit(start: _Unknowns, given: Shots, gap: Scalar) -> tuple[_Unknowns, Array, Array, Array]:
+    """The end of one fit, whether it settled, its errors and their derivatives."""
     import optimistix as optx  # only who compares needs it
 
     solver = optx.LevenbergMarquardt(rtol=_SETTLED, atol=_SETTLED)
     found = optx.least_squares(
         _errors, solver, start, args=(given, gap), options={"jac": "fwd"}, max_steps=TRIALS, throw=False
     )
-    return found.value, found.result == optx.RESULTS.successful
+    end = found.state.f_info  # of the point that was taken last: to compute it again would be compiled again
+    return found.value, found.result == optx.RESULTS.successful, end.residual, end.jac.as_matrix()
 
 
-@compiled
-def _judged(found: _Unknowns, given: Shots, gap: Scalar) -> tuple[Array, Array, Scalar]:
+def _judged(
+    errors: np.ndarray, J: np.ndarray, given: Shots, gap: float, recordings: int
+) -> tuple[np.ndarray, float, float]:
     """Covariance of z, cost, largest gap."""
-    flat, unflat = jax.flatten_util.ravel_pytree(found)
-    errors, push = jax.linearize(lambda flat: _errors(unflat(flat), (given, gap)), flat)
-    J = jax.vmap(push, out_axes=1)(jnp.eye(flat.shape[0], dtype=flat.dtype))
-    size = jnp.where(jnp.linalg.norm(J, axis=0) > 0, jnp.linalg.norm(J, axis=0), 1.0)
-    inverse = jnp.linalg.pinv((J / size).T @ (J / size), hermitian=True) / size[:, None] / size
-    cost, p = jnp.sum(errors**2), given.lower.shape[0]
-    recordings, f = found.own.shape[0], given.free.shape[2]
-    variance = cost / jnp.maximum(jnp.sum(given.samples.seen > 0) - p - recordings * f, 1)
-    between = errors[_rows_of_segments(given) :][: _pairs(given)] * gap
-    return variance * inverse[:p, :p], cost, jnp.max(jnp.abs(between), initial=0.0)
+    size = np.where(np.linalg.norm(J, axis=0) > 0, np.linalg.norm(J, axis=0), 1.0)
+    inverse = np.linalg.pinv((J / size).T @ (J / size), hermitian=True) / size[:, None] / size
+    cost, p = float(np.sum(errors**2)), len(given.lower)
+    segments, f = given.free.shape[0], given.free.shape[2]
+    variance = cost / max(int(np.sum(np.asarray(given.samples.seen) > 0)) - p - recordings * f, 1)
+    between = errors[segments * _kept(given) :][: (segments - 1) * f] * gap
+    return variance * inverse[:p, :p], cost, float(np.max(np.abs(between), initial=0.0))
 
 
 def _own_part(unknown: _Unknowns, given: Shots) -> Float[Array, "segments q"]:
@@ -181,14 +180,6 @@ def _kept(given: Shots) -> int:
     """How many numbers the errors of a segment's readings become (`_condensed`)."""
     unknowns = given.lower.shape[0] + given.own_weight.shape[0] + given.free.shape[2]
     return min(given.samples.y[0].size, unknowns) + 1
-
-
-def _rows_of_segments(given: Shots) -> int:
-    return given.free.shape[0] * _kept(given)
-
-
-def _pairs(given: Shots) -> int:
-    return (given.free.shape[0] - 1) * given.free.shape[2]
 
 
 def _errors(unknown: _Unknowns, args: tuple[Shots, Scalar]) -> Float[Array, " errors"]:
@@ -231,6 +222,7 @@ def _condensed_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return found, jnp.einsum("smq,sq->sm", slope, tangents[0])
 
 
+@eqx.filter_jit  # traced once, although it is asked for its shape, too
 def _turned(q: Float[Array, "segments q"], given: Any) -> tuple[Array, Array]:
     """The numbers of `_condensed` and their derivatives."""
     model, noise, data = given

@@ -10,7 +10,7 @@ the readings and the first covariance, so that the networks' outputs are of the 
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -135,6 +135,16 @@ def norm(a: Array) -> Scalar:
     return jnp.sqrt(jnp.sum(a * a) + _TINY)
 
 
+def _slope(function: Callable[[Array], Array], x: Float[Array, " n"]) -> tuple[Float[Array, "m n"], Float[Array, " m"]]:
+    """Derivative and value at once: what a scene computes is large, and either would be compiled for itself."""
+
+    def twice(x: Array) -> tuple[Array, Array]:
+        found = function(x)
+        return found, found
+
+    return jax.jacfwd(twice, has_aux=True)(x)
+
+
 def quadrature(m: Float[Array, " n"], U: Float[Array, "n n"]) -> tuple[Float[Array, "2n n"], Scalar]:
     """Points about m and their weight, by which means over N(m, U' U) are exact for polynomials up to the third degree
     (the cubature of McNamee and Stenger (1967); Arasaratnam and Haykin (2009))."""
@@ -161,13 +171,13 @@ class KalmanBucyLoss(AbstractLoss):
         m, m_dot = jax.jvp(nets.mean, (t,), (one,))
         P, P_dot = jax.jvp(nets.covariance, (t,), (one,))
         there = ~jnp.isnan(y)
-        A = jax.jacfwd(lambda x: model.drift(x, p, u))(m)
-        C = jax.jacfwd(lambda x: model.read(x, p))(m)
+        A, rate = _slope(lambda x: model.drift(x, p, u), m)
+        C, read = _slope(lambda x: model.read(x, p), m)
         G = model.spread(m, p) * belief.process
         W = jnp.where(there, 1.0 / jnp.asarray(belief.density) ** 2, 0.0)
-        nu = jnp.where(there, model.difference(jnp.where(there, y, 0.0), model.read(m, p)), 0.0)
+        nu = jnp.where(there, model.difference(jnp.where(there, y, 0.0), read), 0.0)
         gain = P @ (C.T * W[None])
-        first = norm(m_dot - model.drift(m, p, u) - gain @ nu)
+        first = norm(m_dot - rate - gain @ nu)
         second = norm(P_dot - (A @ P + P @ A.T - gain @ C @ P + G @ G.T))
         third = self._unlikely(nets, model, p, belief, t, m, y, there)
         a = jnp.asarray(self.weights, dtype=m.dtype)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._compiled import compiled
 from ..._typing import AnyArray, Array, Float
 from ...protocol import AbstractContinuousModel, ModelError
 from . import checks
@@ -52,7 +53,7 @@ class Trained:
     """Networks after a training, with a leading axis of runs."""
 
     nets: Networks
-    loss: Float[np.ndarray, " runs"]  # over all samples; NaN where a run failed
+    loss: Float[np.ndarray, " runs"]  # mean over the last piece; not finite where a run failed
     history: list[TrainingReport]
     ended: str  # why: "all steps", "no run improved", "interrupted"
 
@@ -77,6 +78,7 @@ class _State(NamedTuple):
     moments: Any
     keys: Array
     step: Array
+    loss: Float[Array, " runs"]
 
 
 def networks(
@@ -128,60 +130,24 @@ def train(
     - `report`: called after every piece. A KeyboardInterrupt from there, or Ctrl-C, ends the training with what there
       is.
     """
-    import optax
-
     s = schedule or Schedule()
     arrays, rest = eqx.partition(nets, eqx.is_inexact_array)
-    rates = optax.cosine_decay_schedule(s.rate, s.steps, s.last_rate / s.rate)
-    adam, clip = optax.adam(rates), optax.clip_by_global_norm(_STEEPEST)
+    adam, _ = _steps_of(s)
     runs = readings.time.shape[0]
     keys = jax.random.split(jax.random.key(seed), runs)
-    state = _State(arrays, jax.vmap(adam.init)(arrays), jax.random.key_data(keys), jnp.zeros((), int))
+    nothing = jnp.full(runs, jnp.inf)
+    state = _State(arrays, jax.vmap(adam.init)(arrays), jax.random.key_data(keys), jnp.zeros((), int), nothing)
     if keep is not None and Path(keep).exists():
         state = eqx.tree_deserialise_leaves(keep, state)
     given = jax.tree.map(jnp.asarray, readings)
-
-    def whole(arrays: Any, data: Readings, some: Readings, only_data: Array) -> Array:
-        nets = eqx.combine(arrays, rest)
-        held = eqx.tree_at(lambda n: n.z, nets, jnp.where(only_data, jax.lax.stop_gradient(nets.z), nets.z))
-        part = jax.vmap(lambda t, y, u: loss(held, model, belief, t, y, u))(*some)
-        fit = jax.vmap(lambda t, y: _misfit(held, model, belief, t, y))(some.time, some.y)
-        begin = loss.at_start(held, belief, data.time[0])
-        return jnp.where(only_data, jnp.mean(fit), jnp.mean(part) + begin)
-
-    def slope(arrays: Any, key: Array, data: Readings, only_data: Array) -> tuple[Any, Array, Array]:
-        key, draw = jax.random.split(jax.random.wrap_key_data(key))
-        index = jax.random.randint(draw, (s.batch,), 0, data.time.shape[0])
-        some = Readings(*(a[index] for a in data))
-        value, found = jax.value_and_grad(whole)(arrays, data, some, only_data)
-        found = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), found)
-        return clip.update(found, clip.init(found))[0], jax.random.key_data(key), value
-
-    def moved(arrays: Any, moments: Any, found: Any) -> tuple[Any, Any]:
-        change, moments = adam.update(found, moments, arrays)
-        change = eqx.tree_at(lambda c: c.z, change, replace_fn=lambda c: s.quicker * c)
-        return optax.apply_updates(arrays, change), moments
-
-    def together(z: Array) -> Array:
-        return jnp.broadcast_to(jnp.mean(z, axis=0), z.shape)
-
-    @jax.jit
-    def piece(state: _State, data: Readings) -> tuple[_State, Array]:
-        def body(state: _State, _):
-            only_data = state.step < s.data_first
-            found, keys, value = jax.vmap(slope, (0, 0, 0, None))(state.arrays, state.keys, data, only_data)
-            if shared:
-                found = eqx.tree_at(lambda g: g.z, found, replace_fn=together)
-            return _State(*jax.vmap(moved)(state.arrays, state.moments, found), keys, state.step + 1), value
-
-        return jax.lax.scan(body, state, length=s.piece)
-
     history: list[TrainingReport] = []
     best, waited, ended = np.full(runs, np.inf), 0, "all steps"
     try:
         while int(state.step) < s.steps:
-            state, values = piece(state, given)
-            told = TrainingReport(int(state.step), np.asarray(values).mean(axis=0), np.asarray(state.arrays.z))
+            run, until = (_follow, s.data_first) if int(state.step) < s.data_first else (_solve, s.steps)
+            count = jnp.asarray(min(s.piece, until - int(state.step)))
+            state = run(state, count, given, rest, loss, model, belief, s, shared)
+            told = TrainingReport(int(state.step), np.asarray(state.loss), np.asarray(state.arrays.z))
             history.append(told)
             if keep is not None:
                 eqx.tree_serialise_leaves(keep, state)
@@ -196,15 +162,95 @@ def train(
                 break
     except KeyboardInterrupt:
         ended = "interrupted"
+    return Trained(eqx.combine(state.arrays, rest), np.asarray(state.loss), history, ended)
 
-    @jax.jit
-    def all_of(arrays: Any, data: Readings) -> Array:
-        def one(arrays: Any, data: Readings) -> Array:
-            return whole(arrays, data, data, jnp.zeros((), bool))
 
-        return jax.lax.map(lambda pair: one(*pair), (arrays, data))
+def _steps_of(s: Schedule) -> tuple[Any, Any]:
+    """Adam with the rates of a schedule, and what cuts steep gradients off."""
+    import optax
 
-    return Trained(eqx.combine(state.arrays, rest), np.asarray(all_of(state.arrays, given)), history, ended)
+    rates = optax.cosine_decay_schedule(s.rate, s.steps, s.last_rate / s.rate)
+    return optax.adam(rates), optax.clip_by_global_norm(_STEEPEST)
+
+
+@compiled
+def _follow(
+    state: _State,
+    count: Array,
+    data: Readings,
+    rest: Any,
+    loss: Any,
+    model: Any,
+    belief: Belief,
+    s: Schedule,
+    shared: bool,
+) -> _State:
+    """A piece of the training in which the means follow the readings, the unknowns held."""
+
+    def misfit(arrays: Any, data: Readings, some: Readings) -> Array:
+        nets = eqx.combine(arrays, rest)
+        held = eqx.tree_at(lambda n: n.z, nets, jax.lax.stop_gradient(nets.z))
+        return jnp.mean(jax.vmap(lambda t, y: _misfit(held, model, belief, t, y))(some.time, some.y))
+
+    return _piece(state, count, data, misfit, s, shared)
+
+
+@compiled
+def _solve(
+    state: _State,
+    count: Array,
+    data: Readings,
+    rest: Any,
+    loss: Any,
+    model: Any,
+    belief: Belief,
+    s: Schedule,
+    shared: bool,
+) -> _State:
+    """A piece of the training in which the loss falls."""
+
+    def whole(arrays: Any, data: Readings, some: Readings) -> Array:
+        nets = eqx.combine(arrays, rest)
+        parts = jax.vmap(lambda t, y, u: loss(nets, model, belief, t, y, u))(*some)
+        return jnp.mean(parts) + loss.at_start(nets, belief, data.time[0])
+
+    return _piece(state, count, data, whole, s, shared)
+
+
+def _piece(
+    state: _State,
+    count: Array,
+    data: Readings,
+    cost: Callable[[Any, Readings, Readings], Array],
+    s: Schedule,
+    shared: bool,
+) -> _State:
+    """So many iterations of all runs on samples that are drawn for each; the loss is the mean of what they had."""
+    adam, clip = _steps_of(s)
+
+    def slope(arrays: Any, key: Array, data: Readings) -> tuple[Any, Array, Array]:
+        key, draw = jax.random.split(jax.random.wrap_key_data(key))
+        index = jax.random.randint(draw, (s.batch,), 0, data.time.shape[0])
+        value, found = jax.value_and_grad(cost)(arrays, data, Readings(*(a[index] for a in data)))
+        found = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), found)
+        return clip.update(found, clip.init(found))[0], jax.random.key_data(key), value
+
+    def moved(arrays: Any, moments: Any, found: Any) -> tuple[Any, Any]:
+        change, moments = adam.update(found, moments, arrays)
+        change = eqx.tree_at(lambda c: c.z, change, replace_fn=lambda c: s.quicker * c)
+        return jax.tree.map(jnp.add, arrays, change), moments
+
+    def together(z: Array) -> Array:
+        return jnp.broadcast_to(jnp.mean(z, axis=0), z.shape)
+
+    def body(_: Array, state: _State) -> _State:
+        found, keys, value = jax.vmap(slope)(state.arrays, state.keys, data)
+        if shared:
+            found = eqx.tree_at(lambda g: g.z, found, replace_fn=together)
+        return _State(*jax.vmap(moved)(state.arrays, state.moments, found), keys, state.step + 1, state.loss + value)
+
+    state = jax.lax.fori_loop(0, count, body, state._replace(loss=jnp.zeros_like(state.loss)))
+    return state._replace(loss=state.loss / count)
 
 
 def _misfit(nets: Networks, model: AbstractContinuousModel, belief: Belief, t: Array, y: Array) -> Array:

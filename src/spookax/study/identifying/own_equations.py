@@ -5,6 +5,7 @@ What a study file is for a scene, arguments are here: a model, stamps, readings,
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -208,13 +209,7 @@ def _objective(found: Fit) -> float:
 
 
 def _given(
-    model: Equations,
-    time: AnyArray,
-    y: AnyArray,
-    u: AnyArray | None,
-    sd: np.ndarray,
-    x0: AnyArray | None,
-    x0_sd: AnyArray,
+    model: Equations, time: Any, y: Any, u: Any, sd: np.ndarray, x0: Any, x0_sd: Any
 ) -> tuple[StampGrid, Samples, np.ndarray, np.ndarray]:
     """What was given as steps, their samples, and a first state with its standard deviations; or a clear error."""
     time, y = np.asarray(time, dtype=float), np.asarray(y, dtype=float)
