@@ -14,6 +14,7 @@ from spookax.cli.progress import methods_text
 from spookax.report import write_comparison
 from spookax.study.comparing.method_names import NAMES, known_methods
 from spookax.study.comparing.methods import compare_methods
+from spookax.study.comparing.networks import jumps
 
 pytestmark = pytest.mark.quick
 MASS = "bodies.cart.mass"
@@ -79,6 +80,13 @@ def test_without_the_extra_the_network_names_it(tmp_path: Path, rng: np.random.G
     monkeypatch.setitem(__import__("sys").modules, "optax", None)
     found = compare_methods(study_of(tmp_path, WITH_DRAG, rng), ["network"])
     assert "`pip install .[continuous]`" in found.content["methods"]["network"]["message"]
+
+
+def test_inputs_that_jump_are_known():
+    t = 0.01 * np.arange(150)
+    assert jumps(np.where(t % 0.8 < 0.4, 1.0, -1.0))
+    assert not jumps(np.sin(7 * t))
+    assert not jumps(np.zeros(150))
 
 
 def told(value: float, sd: float | None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from ..tracking.filter_recordings import filter_recordings, smooth_recordings
 from .equation_error import least_squares_of
 from .forecast import beside, choose, head
 from .method_names import NAMES, known_methods
-from .networks import by_networks
+from .networks import by_networks, jumping
 from .simulation_error import shot
 
 _LEVEL = 1.96  # standard deviations of the ends of an interval of 95 %
@@ -165,7 +165,10 @@ def _network(case: _Case) -> _Found:
         raise _CannotError(str(impossible)) from impossible
     except ImportError as missing:
         raise _CannotError(_EXTRA) from missing
-    return _Found(_parameters(case, z, None), _identified(case, z), "done", f"ended: {ended}")
+    message = f"ended: {ended}"
+    if names := jumping(case.setup):
+        message += f"; the input of {', '.join(names)} jumps, which networks, smooth in time, round off: do not trust it"
+    return _Found(_parameters(case, z, None), _identified(case, z), "done", message)
 
 
 _RUN: dict[str, Callable[[_Case], _Found]] = {

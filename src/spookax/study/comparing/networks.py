@@ -18,6 +18,7 @@ _LEAST_BATCH = 25
 _WAVES = 16, 64  # frequencies, at least and at most
 _POWER = 0.999  # share of a reading's power below the quickest frequency
 _WEIGHTS = (1.0, 0.1, 10.0)  # of the losses, as for the source's double pendulum (benchmarks/kalman_bucy.py)
+_JUMP = 0.5  # of its range, which an input that jumps moves by between two stamps
 _FIRST = 0.1  # standard deviation of the first state, in its spread
 
 
@@ -61,6 +62,20 @@ def by_networks(setup: Setup, iterations: int, report: Callable[[str], None] | N
     if found.ended == "interrupted":
         raise KeyboardInterrupt
     return np.clip(np.asarray(found.nets.z)[0], p.lower, p.upper), found.ended
+
+
+def jumping(setup: Setup) -> list[str]:
+    """Motors whose inputs jump. Networks are smooth functions of time: they round what a jump does to the motion, and
+    the parameters pay for it.
+    """
+    return [
+        m.name for m in setup.system.motors if any(jumps(r.inputs[m.name]) for r in setup.clean if m.name in r.inputs)
+    ]
+
+
+def jumps(u: np.ndarray) -> bool:
+    """Whether numbers in a row change by a large part of their range at once."""
+    return len(u) > 2 and float(np.max(np.abs(np.diff(u)))) > _JUMP * float(np.ptp(u))
 
 
 def _stamps(setup: Setup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
