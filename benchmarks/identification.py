@@ -74,7 +74,7 @@ def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> lis
         "linearisation": lambda: linearised(stage.model, z, noise, path, samples),
         "filter with parameter columns": lambda: filtered(lin, path.w, Y0, P0),
         "gains of the feedback": lambda: gains_of(lin),
-        "tracking rollout": lambda: follow(stage.model, z, noise, plan, samples.u, path.hint[0]),
+        "tracking rollout": lambda: follow(stage.model, z, noise, plan, samples.u, path.guess[0]),
     }
     rows = [row(case, "one linear problem", whole.best * 1e3, "ms", median=whole.median * 1e3)]
     for name, call in pieces.items():

@@ -106,7 +106,7 @@ def _of_identification() -> dict[str, Program]:
     gains = np.zeros((*block.w.shape, stage.model.tangent_size))
     first = jax.tree.map(lambda a: a[0], block.x)
     follow: Any = one_recording._follow
-    args = stage.model, z, stage.noise, before(block.x), block.w, gains, u, first, block.hint[0]
+    args = stage.model, z, stage.noise, before(block.x), block.w, gains, u, first, block.guess[0]
     return {"demo: _follow": (follow.__wrapped__, args), **programs}
 
 

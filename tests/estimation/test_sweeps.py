@@ -208,7 +208,7 @@ def test_feedback_is_the_best_answer_to_a_departure(sweep, rng):
 
 
 def test_what_was_not_seen_does_not_matter(sweep):
-    missing = sweep.samples.seen == 0
+    missing = sweep.samples.weight == 0
     assert 0.1 < np.mean(missing) < 0.4
     strange = sweep.samples._replace(y=jnp.where(missing, jnp.nan, sweep.samples.y))
     lin = linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, strange)
@@ -216,7 +216,7 @@ def test_what_was_not_seen_does_not_matter(sweep):
         np.testing.assert_array_equal(a, b)
     assert np.all(np.asarray(lin.H)[missing[:, 0]] == 0)
     # rows that are not there at all: gains from the channels of one step and no other
-    alone = sweep.samples._replace(seen=jnp.zeros_like(sweep.samples.seen).at[10].set(1.0))
+    alone = sweep.samples._replace(weight=jnp.zeros_like(sweep.samples.weight).at[10].set(1.0))
     gains = feedback_gains(linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone))
     assert np.all(np.asarray(gains[11:]) == 0)
     short = Linearised(*(a[:11] for a in linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone)))
@@ -298,7 +298,7 @@ def surprise(samples: Samples, levels: jax.Array) -> jax.Array:
         return (m, P, total), None
 
     P = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0, 1.0, 1.0, 1e6, 1e6, 1e6]))
-    rows = (samples.u, samples.y[:, 0], samples.s[:, 0], samples.seen[:, 0])
+    rows = (samples.u, samples.y[:, 0], samples.s[:, 0], samples.weight[:, 0])
     return jax.lax.scan(body, (jnp.zeros(9), P, jnp.zeros(())), rows)[0][2]
 
 
@@ -308,7 +308,7 @@ def evidence(samples: Samples) -> Evidence:
     path = simulated(MODEL, Masses(np.zeros(2), np.zeros(2)), z, samples.u, jnp.zeros((LONG, 2)))
     lin = linearise(MODEL, jnp.asarray(z), NOISE, path, samples)
     P0 = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0]))
-    seen = np.asarray(samples.seen).sum(axis=(0, 1))
+    seen = np.asarray(samples.weight).sum(axis=(0, 1))
     return Evidence(blocks.split(at_present(lin)), path.w, P0, seen)
 
 
@@ -356,7 +356,7 @@ def linear_rows(samples: Samples, unknowns: jax.Array) -> jax.Array:
     path = simulated(MODEL, Masses(unknowns[:2], unknowns[2:4]), z, samples.u, w)
     after = jax.tree.map(lambda a: a[1:], path.x)
     readings = jax.vmap(lambda x, x1, s: MODEL.observe(x, x1, z, s[0]))(before(path.x), after, samples.s)
-    e = (samples.seen * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
+    e = (samples.weight * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
     return jnp.concatenate([unknowns[4 : OWN - 1], e, OWN_WEIGHT * z[2:]])
 
 
@@ -467,9 +467,9 @@ class Slide(AbstractModel):
     def prepare(self, z):
         return jnp.exp(z)
 
-    def step(self, x, p, u, w, noise, hint):
+    def step(self, x, p, u, w, noise, guess):
         v = (p[0] * x.v + H * u + AMOUNT * noise.process * w) / (p[0] + H * p[1])
-        return Masses(x.q + H * v, v), hint
+        return Masses(x.q + H * v, v), guess
 
     def observe(self, x, x1, p, s):
         return x.q + s * H * x1.v

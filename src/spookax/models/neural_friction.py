@@ -180,9 +180,9 @@ class FrictionMass(AbstractVectorModel, StepDuration):
     def duration(self, p: Any) -> Scalar:
         return self.h
 
-    def step(self, x: Array, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[Array, Array]:
+    def step(self, x: Array, p: Any, u: Array, w: Array, noise: Noise, guess: Array) -> tuple[Array, Array]:
         after = self.stepper(self.law, p, x, u[0] / self.mass, self.mass, self.h)
-        return after + noise.process * self.density * jnp.sqrt(self.h) * w, hint
+        return after + noise.process * self.density * jnp.sqrt(self.h) * w, guess
 
     def observe(self, x: Array, x1: Array, p: Any, s: Scalar) -> Array:
         return x

@@ -176,7 +176,7 @@ class AllRecordings:
             step = np.concatenate([dz, self._own_step(part, own, dz)])
             plan = replan(stage.model, path, part.lin, part.f, part.gains, step, alpha)
             z = now + alpha * step
-            path, lin = follow_and_linearise(stage.model, tangent, z, noise, plan, path.hint[0], samples, kept.share)
+            path, lin = follow_and_linearise(stage.model, tangent, z, noise, plan, path.guess[0], samples, kept.share)
 
             def cost() -> float:
                 return cost_of(stage.model, z, noise, path, samples)
@@ -203,7 +203,7 @@ class AllRecordings:
             z, path, samples = recording
             ahead = before(path.x)
             gains = part.gains if part else stiff_gains(stage.model, z, noise, ahead)
-            return follow(stage.model, z, noise, Plan(ahead, path.w, gains), samples.u, path.hint[0])
+            return follow(stage.model, z, noise, Plan(ahead, path.w, gains), samples.u, path.guess[0])
 
         items = list(zip(linear.parts if linear else [None] * len(it.paths), self._recordings(it), strict=True))
         return it._replace(paths=tuple(self.each(one, items)))
@@ -211,10 +211,10 @@ class AllRecordings:
     def evidence(self, it: Iterate, linear: Linear) -> list[Evidence]:
         out = []
         pairs = zip(self.problem.samples, self.root_weights, strict=True)
-        counted = [reading_weights.counts(np.asarray(samples.seen), root) for samples, root in pairs]
-        for part, path, seen in zip(linear.parts, it.paths, counted, strict=True):
+        counted = [reading_weights.counts(np.asarray(samples.weight), root) for samples, root in pairs]
+        for part, path, readings in zip(linear.parts, it.paths, counted, strict=True):
             still = [at_present(lin) for lin in part.lin]
-            out.append(Evidence(still, path.w, part.P0, seen, float(part.q) + part.log_det / 2))
+            out.append(Evidence(still, path.w, part.P0, readings, float(part.q) + part.log_det / 2))
         return out
 
     def slope(self, stage: Stage, it: Iterate, linear: Linear) -> np.ndarray:

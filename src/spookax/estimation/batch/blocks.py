@@ -38,7 +38,7 @@ def split(tree: T) -> list[T]:
 def split_path(path: Path) -> list[Path]:
     """A trajectory in blocks, each with the states at both of its ends."""
     host = jax.tree.map(np.asarray, path)
-    steps = split((host.w, host.hint, host.result))
+    steps = split((host.w, host.guess, host.result))
     x = [jax.tree.map(lambda a, b=b, e=e: a[b : e + 1], host.x) for b, e in spans(host.w.shape[0])]
     return [Path(x, *block) for x, block in zip(x, steps, strict=True)]
 
@@ -51,7 +51,7 @@ def joined(parts: Sequence[T]) -> T:
 def joined_path(parts: Sequence[Path]) -> Path:
     """The trajectory that consists of those of all blocks."""
     x = [jax.tree.map(lambda a: np.asarray(a)[:-1], part.x) for part in parts[:-1]]
-    return Path(joined([*x, parts[-1].x]), *joined([(part.w, part.hint, part.result) for part in parts]))
+    return Path(joined([*x, parts[-1].x]), *joined([(part.w, part.guess, part.result) for part in parts]))
 
 
 def mapped(function: Callable[..., T], *blocks: Sequence[Any]) -> list[T]:

@@ -33,7 +33,7 @@ class Evidence(NamedTuple):
     lin: Sequence[Linearised]  # of every block, `at_present`
     w: Float[AnyArray, "steps m"]
     P0: Float[AnyArray, "n n"]
-    seen: np.ndarray  # number of readings of every channel
+    readings: np.ndarray  # number of readings of every channel
     now: float | None = None  # -log evidence at the present levels, where it is known already
 
 
@@ -77,7 +77,7 @@ def _value_and_slope(
 
 def _surprise(data: Evidence, levels: np.ndarray) -> float:
     def one(carry: Carry, lin: Linearised, w: np.ndarray) -> tuple[Carry, Scalar]:
-        value, carry = _value(levels, carry, lin, w, data.seen.shape[0])
+        value, carry = _value(levels, carry, lin, w, data.readings.shape[0])
         return carry, value
 
     return float(sum(blocks.forward(one, _nothing_known(data), data.lin, blocks.split(data.w))[1]))
@@ -85,7 +85,7 @@ def _surprise(data: Evidence, levels: np.ndarray) -> float:
 
 def _surprise_and_slope(data: Evidence, levels: np.ndarray) -> tuple[float, np.ndarray]:
     def one(carry: tuple[Carry, Carry], lin: Linearised, w: np.ndarray):
-        value, slope, *carries = _value_and_slope(levels, *carry, lin, w, data.seen.shape[0])
+        value, slope, *carries = _value_and_slope(levels, *carry, lin, w, data.readings.shape[0])
         return tuple(carries), (value, slope)
 
     start = _nothing_known(data)
@@ -136,7 +136,7 @@ def preparation(
     data: Evidence, process: bool, sensors: bool, groups: int = 1, together: bool = False
 ) -> Callable[[], None]:
     """A call that compiles what `estimate_levels` will call for recordings of this form."""
-    levels, carry, channels = np.zeros(groups + len(data.seen)), _nothing_known(data), len(data.seen)
+    levels, carry, channels = np.zeros(groups + len(data.readings)), _nothing_known(data), len(data.readings)
     block = data.lin[0], blocks.split(data.w)[0]
     if groups * process + (1 if together else channels) * sensors == 1:
         return functools.partial(_value.prepare, levels, carry, *block, channels)
@@ -150,7 +150,7 @@ def estimate_levels(
 
     `groups`: 1, or the number of noises for a factor each; `together`: one factor for all channels.
     """
-    channels = len(recordings[0].seen)
+    channels = len(recordings[0].readings)
     # every column is what one factor moves
     moved = np.eye(groups + channels)
     if together:
@@ -163,7 +163,7 @@ def estimate_levels(
     def cost(x: float) -> float:
         levels = at(x)
         total = sum(concurrently([functools.partial(_surprise, r, levels) for r in recordings])) + sum(
-            float(r.seen @ levels[groups:]) for r in recordings
+            float(r.readings @ levels[groups:]) for r in recordings
         )
         return total if np.isfinite(total) else 1e300
 
@@ -172,8 +172,8 @@ def estimate_levels(
         found = concurrently([functools.partial(_surprise_and_slope, r, levels) for r in recordings])
         total, gradient = 0.0, np.zeros(groups + channels)
         for r, (value, g) in zip(recordings, found, strict=True):
-            total += value + float(r.seen @ levels[groups:])
-            gradient += g + np.concatenate([np.zeros(groups), r.seen])
+            total += value + float(r.readings @ levels[groups:])
+            gradient += g + np.concatenate([np.zeros(groups), r.readings])
         return total, moved.T @ gradient
 
     count = moved.shape[1]

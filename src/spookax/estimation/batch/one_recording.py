@@ -71,20 +71,20 @@ def _follow(
         x1, level, result = stepped(model, x, p, u, w, noise, level)
         return (x1, level), (x1, w, level, result)
 
-    end, (states, w, hint, result) = jax.lax.scan(body, (x, level), (target, w, u, gains))
-    return end, Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x, states), w, hint, result)
+    end, (states, w, guess, result) = jax.lax.scan(body, (x, level), (target, w, u, gains))
+    return end, Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x, states), w, guess, result)
 
 
-def follow(model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, hint: AnyArray) -> Path:
+def follow(model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, guess: AnyArray) -> Path:
     """Simulate a plan with its feedback; whatever the plan, the result is a trajectory of the simulator."""
-    return joined_path(list(_followed(model, z, noise, plan, u, hint)))
+    return joined_path(list(_followed(model, z, noise, plan, u, guess)))
 
 
 def _followed(
-    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, hint: AnyArray
+    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, guess: AnyArray
 ) -> Iterator[Path]:
     x0, *_ = first_state(model, z, jax.tree.map(lambda a: np.asarray(a)[0], plan.x), np.asarray(1.0))
-    end = x0, hint
+    end = x0, guess
     for block in zip(split(plan.x), split(plan.w), plan.gains, split(u), strict=True):
         end, path = _follow(model, z, noise, *block, *end)
         yield path
@@ -136,7 +136,7 @@ def follow_and_linearise(
     z: AnyArray,
     noise: Noise,
     plan: Plan,
-    hint: AnyArray,
+    guess: AnyArray,
     samples: Samples,
     kept: float,
 ) -> tuple[Path, list[Linearised]]:
@@ -144,7 +144,7 @@ def follow_and_linearise(
     one = partial(_linearised, tangent, z, noise, kept)
     with beside() as submit:
         parts, lin = [], []
-        for path, part in zip(_followed(model, z, noise, plan, samples.u, hint), split(samples), strict=True):
+        for path, part in zip(_followed(model, z, noise, plan, samples.u, guess), split(samples), strict=True):
             parts.append(path)
             lin.append(submit(partial(one, path, part)))
         return joined_path(parts), [wait() for wait in lin]

@@ -40,23 +40,23 @@ _NORMAL = 0.6745  # median of |n| for n ~ N(0, 1)
 
 def all_kept(samples: Sequence[Samples]) -> tuple[np.ndarray, ...]:
     """Root weights of one."""
-    return tuple(np.ones_like(np.asarray(s.seen)) for s in samples)
+    return tuple(np.ones_like(np.asarray(s.weight)) for s in samples)
 
 
 def weighed(problem: Problem, root_weights: Sequence[np.ndarray]) -> tuple[Samples, ...]:
     """The samples of a problem with readings that count as much as their weights say."""
     pairs = zip(problem.samples, root_weights, strict=True)
-    return tuple(s._replace(seen=np.asarray(s.seen) * root) for s, root in pairs)
+    return tuple(s._replace(weight=np.asarray(s.weight) * root) for s, root in pairs)
 
 
 def kept(fit: Fit, i: int) -> np.ndarray:
-    """Which readings of a recording a fit has not set aside; shaped as `seen`."""
+    """Which readings of a recording a fit has not set aside; shaped as `Samples.weight`."""
     return fit.root_weights[i] ** 2 >= KEPT
 
 
-def counts(seen: np.ndarray, root: np.ndarray) -> Float[np.ndarray, " channels"]:
+def counts(weight: np.ndarray, root: np.ndarray) -> Float[np.ndarray, " channels"]:
     """Number of readings of every channel, each as much as its weight."""
-    return np.sum((seen > 0) * root**2, axis=(0, 1))
+    return np.sum((weight > 0) * root**2, axis=(0, 1))
 
 
 def price(share: float, roots: Sequence[np.ndarray]) -> float:
@@ -109,7 +109,7 @@ def reweighted(
     `share`: of the readings that are wild, before any is looked at.
     """
     judged = [left_out(part, root) for part, root in zip(parts, roots, strict=True)]
-    seen = [np.asarray(s.seen) > 0 for s in samples]
+    seen = [np.asarray(s.weight) > 0 for s in samples]
     excess = _excess([np.abs(e) / np.sqrt(v) for e, v in judged], seen)
     found = []
     for (error, variance), there in zip(judged, seen, strict=True):
@@ -131,7 +131,7 @@ def _excess(sizes: Sequence[np.ndarray], seen: Sequence[np.ndarray]) -> Float[np
 
 
 def rescaled(lin: Sequence[Linearised], ratio: np.ndarray) -> list[Linearised]:
-    """The same problem with every reading's rows times a factor; `ratio`: shaped as `seen`."""
+    """The same problem with every reading's rows times a factor; `ratio`: shaped as `Samples.weight`."""
     rows = blocks.split(ratio.reshape(len(ratio), -1))
     return [
         part._replace(

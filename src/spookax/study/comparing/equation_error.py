@@ -22,7 +22,7 @@ from ...estimation.batch import blocks
 from ...estimation.linearise import chunked
 from ...models import Multibody
 from ...protocol import Noise
-from ...protocol.asked import first_hint
+from ...protocol.asked import first_guess
 from ...scene import Scene
 from ..file.model import Study
 from ..recordings.recording import Recording
@@ -107,7 +107,7 @@ def _error(model: Multibody, z: Array, noise: Noise, now: Any, then: Any, u: Arr
 
     def one(z: Array, x: Any, x1: Any, u: Array) -> Float[Array, " axes"]:
         p = model.prepare(jnp.concatenate([z, jnp.zeros(model.own.size)]))
-        after, _ = model.step(x, p, u, jnp.zeros(model.noise_size), noise, first_hint(model))
+        after, _ = model.step(x, p, u, jnp.zeros(model.noise_size), noise, first_guess(model))
         return (model.rates(after, p) - model.rates(x1, p)) / model.duration(p)
 
     def both(data: tuple[Any, Any, Array]) -> tuple[Array, Array]:

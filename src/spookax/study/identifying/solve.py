@@ -290,7 +290,7 @@ class Solver:
         before.process, before.sensor = _levels(fit, stage)
         estimator.process, estimator.sensor = before.process * factor, before.sensor.copy()
         # what another fit has weighed keeps its weight, what it has not read has that of the beginning
-        read = [np.asarray(samples.seen) > 0 for samples in self.read.problem.samples]
+        read = [np.asarray(samples.weight) > 0 for samples in self.read.problem.samples]
         before.root_weights = estimator.root_weights = tuple(
             np.where(there, found, first)
             for there, found, first in zip(read, fit.root_weights, estimator.root_weights, strict=True)

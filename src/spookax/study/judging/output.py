@@ -97,7 +97,7 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         runs[name] = {
             "file": recording.path.name,
             "sha256": recording.sha256,
-            "samples": int(np.sum(np.asarray(samples.seen) > 0)),
+            "samples": int(np.sum(np.asarray(samples.weight) > 0)),
             "duration": float(recording.time[-1] - recording.time[0]),
             "initial": _initial(axis_names, position[0], rate[0], joint_sd[0]),
             "offsets": {

@@ -69,8 +69,8 @@ class Data(NamedTuple):
         if not record.even:
             lengths, number = record.lengths
             held = np.column_stack([held, number])
-        seen = jnp.asarray(np.isfinite(y), dtype=float)
-        samples = Samples(jnp.asarray(held), jnp.asarray(np.nan_to_num(y)), jnp.zeros((count, 1)), seen)
+        weight = jnp.asarray(np.isfinite(y), dtype=float)
+        samples = Samples(jnp.asarray(held), jnp.asarray(np.nan_to_num(y)), jnp.zeros((count, 1)), weight)
         h, u = jnp.asarray(record.h), jnp.asarray(record.u)
         return Data(h, None if lengths is None else jnp.asarray(lengths), u, samples)
 

@@ -16,7 +16,7 @@ from ...estimation.batch.one_recording import first_state
 from ...estimation.linearise import chunked
 from ...models import Multibody
 from ...protocol import Noise, Samples
-from ...protocol.asked import first_hint
+from ...protocol.asked import first_guess
 from .passes import by_filter
 
 
@@ -73,11 +73,11 @@ def _simulated(model: Multibody, z: Array, noise: Noise, x: Any, u: Array, s: Ar
         x, u, s = begin
 
         def step(carry: tuple[Any, Any, Array], u: Array) -> tuple[tuple[Any, Any, Array], None]:
-            _, x, hint = carry
-            x1, hint = model.step(x, p, u, none, noise, hint)
-            return (x, x1, hint), None
+            _, x, guess = carry
+            x1, guess = model.step(x, p, u, none, noise, guess)
+            return (x, x1, guess), None
 
-        (x, x1, _), _ = jax.lax.scan(step, (x, x, first_hint(model)), u)
+        (x, x1, _), _ = jax.lax.scan(step, (x, x, first_guess(model)), u)
         return jax.vmap(lambda s: model.observe(x, x1, p, s))(s)
 
     return chunked(one, (x, u, s), s.shape[0])

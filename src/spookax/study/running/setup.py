@@ -103,8 +103,8 @@ class Setup:
         for recording, grid in zip(self.clean, self.grids, strict=True):
             x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
-            w, hint = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
-            found.append((Path(x, w, hint, all_successful(grid.steps)), measured))
+            w, guess = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
+            found.append((Path(x, w, guess, all_successful(grid.steps)), measured))
         return found
 
     def start(self, plans: list[tuple[Path, tuple[bool, ...]]] | None = None) -> Iterate:
@@ -117,7 +117,7 @@ class Setup:
         for (path, measured), samples in zip(plans or self.plans(), self.problem.samples, strict=True):
             ahead = before(path.x)
             gains = stiff_gains(stage.model.following(measured), all_z, stage.noise, ahead)
-            paths.append(follow(stage.model, all_z, stage.noise, Plan(ahead, path.w, gains), samples.u, path.hint[0]))
+            paths.append(follow(stage.model, all_z, stage.noise, Plan(ahead, path.w, gains), samples.u, path.guess[0]))
         return Iterate(z, tuple(own for _ in paths), tuple(paths))
 
 

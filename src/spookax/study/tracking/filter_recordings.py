@@ -173,7 +173,7 @@ class _Tracker:
         """That of a step with as many readings as any; an array, so that all gates share what is compiled."""
         if self.study.recursive.gate is None:
             return on_device(np.inf)
-        readings = max(int((np.asarray(s.seen) > 0).sum(axis=(1, 2)).max()) for s in self.setup.problem.samples)
+        readings = max(int((np.asarray(s.weight) > 0).sum(axis=(1, 2)).max()) for s in self.setup.problem.samples)
         return on_device(gate_of(readings, self.study.recursive.gate))
 
     def _first(self, path: StatePath) -> tuple[Any, np.ndarray]:
