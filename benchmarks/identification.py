@@ -11,11 +11,11 @@ import numpy as np
 import spookax as sx
 from spookax._compiled import QUICK, known_options
 from spookax.estimation import Settings
-from spookax.estimation.batch import blocks
+from spookax.estimation.batch import step_blocks
 from spookax.estimation.batch.one_recording import Plan, filtered, first_state, follow, gains_of, linearised
 from spookax.estimation.batch.simulator_form import Estimator
 from spookax.estimation.linearise import before, linearise
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.running.checkpoint import load_iterate
 from spookax.study.running.setup import Setup, set_up
 
@@ -81,7 +81,7 @@ def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> lis
         times = timed(call)
         share = {"over": whole.best * 1e3, "to": "one linear problem"}
         rows.append(row(case, name, times.best * 1e3, "ms", median=times.median * 1e3, **share))
-    block, readings = blocks.split_path(path)[0], blocks.split(samples)[0]
+    block, readings = step_blocks.split_path(path)[0], step_blocks.split(samples)[0]
     jax.clear_caches()
     began = time.perf_counter()
     at = stage.model, z, noise, block, readings

@@ -23,12 +23,12 @@ import spookax as sx
 from spookax._compiled import QUICK, known_options
 from spookax.constraints import prepare
 from spookax.estimation.batch import one_recording
-from spookax.estimation.batch.blocks import split, split_path
 from spookax.estimation.batch.simulator_form import DEFAULT_SETTINGS, Estimator
+from spookax.estimation.batch.step_blocks import split, split_path
 from spookax.estimation.linearise import before
 from spookax.stepping import step
 from spookax.stepping.spook import default_solver
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.running.setup import set_up
 
 from .gradients import MODES, Case

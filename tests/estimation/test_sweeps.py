@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Linearised, Problem, Settings, Stage, adjoint_smoother, covariance_filter, fit, linearise
-from spookax.estimation.batch import blocks
+from spookax.estimation.batch import step_blocks
 from spookax.estimation.batch.levels import Evidence, at_present, estimate_levels
 from spookax.estimation.batch.one_recording import filtered, gains_of, linearised, nudged
 from spookax.estimation.batch.problem import Iterate
@@ -229,13 +229,13 @@ def test_what_was_not_seen_does_not_matter(sweep):
 
 def test_blocks_are_the_whole(sweep, rng, monkeypatch):
     """Every sweep in three blocks hands on what it needs: the results are those of one piece."""
-    monkeypatch.setattr(blocks, "BLOCK", STEPS // 3)
+    monkeypatch.setattr(step_blocks, "BLOCK", STEPS // 3)
     lin = linearised(MODEL, jnp.zeros(3), NOISE, sweep.path, sweep.samples)
     assert len(lin) == 3
-    for found, wanted in zip(blocks.joined(lin), sweep.lin, strict=True):
+    for found, wanted in zip(step_blocks.joined(lin), sweep.lin, strict=True):
         close(found, wanted)
     f, left = filtered(lin, sweep.w, sweep.Y0, sweep.P0)
-    for found, wanted in zip(blocks.joined(f), sweep.filtered, strict=True):
+    for found, wanted in zip(step_blocks.joined(f), sweep.filtered, strict=True):
         close(found, wanted)
     for found, wanted in zip(left, reduced(sweep.filtered), strict=True):
         close(found, wanted)
@@ -309,7 +309,7 @@ def evidence(samples: Samples) -> Evidence:
     lin = linearise(MODEL, jnp.asarray(z), NOISE, path, samples)
     P0 = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0]))
     seen = np.asarray(samples.weight).sum(axis=(0, 1))
-    return Evidence(blocks.split(at_present(lin)), path.w, P0, seen)
+    return Evidence(step_blocks.split(at_present(lin)), path.w, P0, seen)
 
 
 SEARCH = 0.05  # what the search for the levels settles for
@@ -325,7 +325,7 @@ SEARCH = 0.05  # what the search for the levels settles for
     ],
 )
 def test_noise_levels_are_found_within_their_sampling_error(rng, monkeypatch, process, sensors, factors):
-    monkeypatch.setattr(blocks, "BLOCK", LONG // 3)
+    monkeypatch.setattr(step_blocks, "BLOCK", LONG // 3)
     factors = np.array(factors)
     data = [noisy(rng, factors) for _ in range(2)]
     found = np.append(*estimate_levels([evidence(samples) for samples in data], process, sensors))
@@ -392,7 +392,7 @@ def mean_square(slope, curvature):
 )
 def test_the_iteration_ends_at_dense_least_squares(rng, monkeypatch, marginal, block, lower, upper):
     """Determinants do not depend on parameters that enter linearly. A bound that cuts the optimum off is met."""
-    monkeypatch.setattr(blocks, "BLOCK", block)
+    monkeypatch.setattr(step_blocks, "BLOCK", block)
     lower, upper = np.array(lower), np.array(upper)
     data = [recording(rng, STEPS, FORCE, offset)[0] for offset in (0.2, -0.3)]
     problem = Problem(

@@ -11,7 +11,7 @@ from benchmarks.chain import chain
 from spookax._results import STEP_RESULTS
 from spookax.complementarity import BlockPivoting, Lemke
 from spookax.constraints import prepare
-from spookax.estimation.batch import blocks
+from spookax.estimation.batch import step_blocks
 from spookax.estimation.batch.one_recording import Plan, follow
 from spookax.models import Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise
@@ -47,7 +47,7 @@ def followed(model: Multibody, x0, u):
     """The estimators' own trajectory, without noise and feedback."""
     x = jax.tree.map(lambda a: np.broadcast_to(a, (STEPS, *a.shape)), x0)
     m, n = model.noise_size, model.tangent_size
-    plan = Plan(x, np.zeros((STEPS, m)), [np.zeros((end - begin, m, n)) for begin, end in blocks.spans(STEPS)])
+    plan = Plan(x, np.zeros((STEPS, m)), [np.zeros((end - begin, m, n)) for begin, end in step_blocks.spans(STEPS)])
     return follow(model, np.zeros(0), NOISE, plan, u, model.first_guess())
 
 

@@ -17,7 +17,7 @@ from ..._compiled import compiled
 from ..._threads import concurrently
 from ..._typing import AnyArray, Array, Float, Scalar
 from ..linearise import Linearised
-from . import blocks
+from . import step_blocks
 from .sweeps import Carry, filter_on, reduced
 
 _RANGE = np.log(1e3)  # a level moves by at most this factor at a time
@@ -80,7 +80,7 @@ def _surprise(data: Evidence, levels: np.ndarray) -> float:
         value, carry = _value(levels, carry, lin, w, data.readings.shape[0])
         return carry, value
 
-    return float(sum(blocks.forward(one, _nothing_known(data), data.lin, blocks.split(data.w))[1]))
+    return float(sum(step_blocks.forward(one, _nothing_known(data), data.lin, step_blocks.split(data.w))[1]))
 
 
 def _surprise_and_slope(data: Evidence, levels: np.ndarray) -> tuple[float, np.ndarray]:
@@ -89,7 +89,7 @@ def _surprise_and_slope(data: Evidence, levels: np.ndarray) -> tuple[float, np.n
         return tuple(carries), (value, slope)
 
     start = _nothing_known(data)
-    _, parts = blocks.forward(one, (start, _still(start, levels)), data.lin, blocks.split(data.w))
+    _, parts = step_blocks.forward(one, (start, _still(start, levels)), data.lin, step_blocks.split(data.w))
     return float(sum(value for value, _ in parts)), sum((np.asarray(slope) for _, slope in parts), np.zeros(()))
 
 
@@ -137,7 +137,7 @@ def preparation(
 ) -> Callable[[], None]:
     """A call that compiles what `estimate_levels` will call for recordings of this form."""
     levels, carry, channels = np.zeros(groups + len(data.readings)), _nothing_known(data), len(data.readings)
-    block = data.lin[0], blocks.split(data.w)[0]
+    block = data.lin[0], step_blocks.split(data.w)[0]
     if groups * process + (1 if together else channels) * sensors == 1:
         return functools.partial(_value.prepare, levels, carry, *block, channels)
     return functools.partial(_value_and_slope.prepare, levels, carry, _still(carry, levels), *block, channels)

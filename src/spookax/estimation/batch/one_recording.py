@@ -18,9 +18,9 @@ from ...math import small
 from ...protocol import AbstractModel, HeldNoise, Noise, Samples
 from ...protocol.asked import admissible, carried, first_sd, stepped, tracking_gain
 from ..linearise import Linearised, Path, StepRows, before, chunked, completed, residuals, step_rows
-from . import blocks
-from .blocks import joined, joined_path, split, split_path
+from . import step_blocks
 from .levels import relevelled
+from .step_blocks import joined, joined_path, split, split_path
 from .sweeps import Carry, Filtered, filter_on, gains_on, reduced, smooth_on
 
 
@@ -98,7 +98,7 @@ def _stiff_gains(model: AbstractModel, z: Array, noise: Noise, x: Any) -> Float[
 
 def stiff_gains(model: AbstractModel, z: AnyArray, noise: Noise, x: Any) -> list[Float[AnyArray, "steps m n"]]:
     """Gains that hold a simulation to planned states at any cost: for a start, whose parameters may be far off."""
-    return blocks.mapped(partial(_stiff_gains, model, z, noise), split(x))
+    return step_blocks.mapped(partial(_stiff_gains, model, z, noise), split(x))
 
 
 @compiled
@@ -109,7 +109,7 @@ def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Sam
 
 def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples) -> float:
     """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
-    return float(sum(blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))))
+    return float(sum(step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))))
 
 
 _step_rows, _completed = compiled(step_rows), compiled(completed)
@@ -127,7 +127,7 @@ def linearised(
     model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples, kept: float = 0.0
 ) -> list[Linearised]:
     """`linearise` in blocks."""
-    return blocks.mapped(partial(_linearised, model, z, noise, kept), split_path(path), split(samples))
+    return step_blocks.mapped(partial(_linearised, model, z, noise, kept), split_path(path), split(samples))
 
 
 def follow_and_linearise(
@@ -155,7 +155,7 @@ _relevelled = compiled(relevelled)
 
 def at_levels(lin: Sequence[Linearised], process: AnyArray, sensor: AnyArray) -> list[Linearised]:
     """`relevelled` in blocks."""
-    return blocks.mapped(lambda lin: _relevelled(lin, process, sensor), lin)
+    return step_blocks.mapped(lambda lin: _relevelled(lin, process, sensor), lin)
 
 
 @compiled
@@ -169,7 +169,7 @@ def filtered(
 ) -> tuple[list[Filtered], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """The filter and what it leaves of the problem: (N, g, q) in all parameters."""
     start = np.column_stack([np.zeros(len(Y0)), Y0]), P0
-    _, parts = blocks.forward(_filter, start, lin, split(w))
+    _, parts = step_blocks.forward(_filter, start, lin, split(w))
     f, left = zip(*parts, strict=True)
     return list(f), jax.tree.map(lambda *a: sum(map(np.asarray, a)), *left)
 
@@ -197,7 +197,7 @@ def replan(
         return _replan(L, model, *block, dz, np.asarray(alpha))
 
     still = np.zeros(model.tangent_size)
-    _, parts = blocks.backward(one, still, split(before(path.x)), split(path.w), lin, f)
+    _, parts = step_blocks.backward(one, still, split(before(path.x)), split(path.w), lin, f)
     return Plan(*joined(parts), gains)
 
 
@@ -221,7 +221,7 @@ def _gains(V: Array, lin: Linearised) -> tuple[Array, Array]:
 def gains_of(lin: Sequence[Linearised]) -> list[Float[Array, "steps m n"]]:
     """`feedback_gains` in blocks."""
     n = lin[0].A.shape[1]
-    return blocks.backward(_gains, np.zeros((n, n)), lin)[1]
+    return step_blocks.backward(_gains, np.zeros((n, n)), lin)[1]
 
 
 @compiled
@@ -242,7 +242,7 @@ def noise_cost(model: AbstractModel, z: AnyArray, path: Path, z_now: AnyArray) -
     def one(x: Any, w: Array) -> Scalar:
         return _noise_cost(model, z, x, w, z_now)
 
-    return float(sum(blocks.mapped(one, split(before(path.x)), split(path.w))))
+    return float(sum(step_blocks.mapped(one, split(before(path.x)), split(path.w))))
 
 
 @compiled
@@ -255,7 +255,7 @@ def _log_density(B: Array) -> Scalar:
 
 def log_density(lin: Sequence[Linearised]) -> float:
     """Sum log|B| of the velocities: minus the log-density of the states that unit noise leads to, but for constants."""
-    return float(sum(blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
+    return float(sum(step_blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
 
 
 def _empty(*shape: int) -> Any:

@@ -25,9 +25,9 @@ from ..._typing import Array, Float
 from ...math import small
 from ...protocol import Samples
 from ..linearise import Linearised
-from . import blocks
-from .blocks import joined
+from . import step_blocks
 from .problem import Fit, Part, Problem
+from .step_blocks import joined
 from .sweeps import Filtered
 
 KEPT = 0.5  # weight below which a reading counts as set aside
@@ -96,7 +96,7 @@ def left_out(part: Part, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of every reading, what all others predict of it: error and variance, the reading's own included, in its standard
     deviation before it was weighed. Shaped as `root`.
     """
-    _, found = blocks.backward(_alone, _behind_all(part.lin[0]), part.lin, part.f)
+    _, found = step_blocks.backward(_alone, _behind_all(part.lin[0]), part.lin, part.f)
     u, precision = (np.asarray(a).reshape(root.shape) for a in joined(found))
     return u / precision / root, 1 + np.maximum(1 / precision - 1, 0.0) / root**2
 
@@ -132,7 +132,7 @@ def _excess(sizes: Sequence[np.ndarray], seen: Sequence[np.ndarray]) -> Float[np
 
 def rescaled(lin: Sequence[Linearised], ratio: np.ndarray) -> list[Linearised]:
     """The same problem with every reading's rows times a factor; `ratio`: shaped as `Samples.weight`."""
-    rows = blocks.split(ratio.reshape(len(ratio), -1))
+    rows = step_blocks.split(ratio.reshape(len(ratio), -1))
     return [
         part._replace(
             H=np.asarray(part.H) * r[..., None],

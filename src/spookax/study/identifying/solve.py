@@ -21,7 +21,7 @@ from ...estimation.batch.problem import Fit, Iterate
 from ...estimation.batch.residual_form import ResidualEstimator
 from ...estimation.batch.simulator_form import Estimator
 from ...estimation.batch.uncertainty import preparations
-from ..file.model import Study
+from ..file.study import Study
 from ..judging import density
 from ..judging.error_bars import ErrorBars
 from ..judging.half_step import half_step_shift

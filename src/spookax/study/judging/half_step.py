@@ -19,7 +19,7 @@ from ...estimation.batch.simulator_form import Estimator
 from ...estimation.linearise import Path, all_successful, before
 from ...models import Multibody
 from ...models.multibody import BodyState
-from ..file.model import Study
+from ..file.study import Study
 from ..running.setup import Setup, set_up
 
 

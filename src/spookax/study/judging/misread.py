@@ -12,7 +12,7 @@ import numpy as np
 
 from ...estimation import Settings
 from ...estimation.batch.simulator_form import Estimator
-from ..file.model import Study
+from ..file.study import Study
 from ..recordings.recording import Recording
 from ..running.setup import Setup, set_up
 from . import density

@@ -12,9 +12,9 @@ from ..._compiled import compiled, seldom_called
 from ...constraints import axes, boxes, frames
 from ...constraints.assemble import velocity
 from ...estimation import Stage, uncertainty
-from ...estimation.batch import blocks
-from ...estimation.batch.blocks import joined, split
+from ...estimation.batch import step_blocks
 from ...estimation.batch.problem import Fit
+from ...estimation.batch.step_blocks import joined, split
 from ...estimation.linearise import Path, after, before
 from ...models import Multibody, ParameterMap
 from ...models.parameters import natural_values, values_and_sd
@@ -176,7 +176,7 @@ def axis_sd(model: Multibody, z: np.ndarray, path: Path, covariance: jax.Array) 
     """Posterior standard deviations (steps, 2, axes) of joint coordinates and leap-frog rates."""
 
     one = functools.partial(_axis_sd, model, z)
-    return np.asarray(joined(blocks.mapped(one, split(before(path.x)), split(covariance))))
+    return np.asarray(joined(step_blocks.mapped(one, split(before(path.x)), split(covariance))))
 
 
 @seldom_called

@@ -11,7 +11,7 @@ import numpy as np
 from ..._compiled import compiled
 from ..._typing import Array
 from ...estimation import Filter
-from ...estimation.batch import blocks
+from ...estimation.batch import step_blocks
 from ...estimation.batch.one_recording import first_state
 from ...estimation.linearise import chunked
 from ...models import Multibody
@@ -53,13 +53,13 @@ def steps_ahead(
     # past the end, the last input and place are repeated: a block has one length, and nothing of it is returned
     later = np.minimum(np.arange(count)[:, None] + np.arange(steps + 1), count - 1)
     one = functools.partial(_simulated, model, z, noise)
-    parts = blocks.mapped(
+    parts = step_blocks.mapped(
         one,
-        blocks.split(known),
-        blocks.split(np.asarray(samples.u)[later]),
-        blocks.split(np.asarray(samples.s)[later[:, -1]]),
+        step_blocks.split(known),
+        step_blocks.split(np.asarray(samples.u)[later]),
+        step_blocks.split(np.asarray(samples.s)[later[:, -1]]),
     )
-    found = np.asarray(blocks.joined(parts))
+    found = np.asarray(step_blocks.joined(parts))
     return np.concatenate([np.full((min(steps, count), *found.shape[1:]), np.nan), found[: max(count - steps, 0)]])
 
 

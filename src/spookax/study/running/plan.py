@@ -15,8 +15,8 @@ import numpy as np
 
 from ..._compiled import compiled, seldom_called
 from ..._typing import Array, Bool, Float
-from ...estimation.batch import blocks
-from ...estimation.batch.blocks import joined
+from ...estimation.batch import step_blocks
+from ...estimation.batch.step_blocks import joined
 from ...math import rotation, small
 from ...models import BodyState, Multibody
 from ...scene import Scene
@@ -65,7 +65,7 @@ def planned(
         q, v = ({name: value[begin:end] for name, value in kind.items()} for kind in (position, rate))
         return _placed(model, rest, q, v, end - begin)
 
-    states = joined(blocks.mapped(one, *zip(*blocks.spans(grid.steps), strict=True)))
+    states = joined(step_blocks.mapped(one, *zip(*step_blocks.spans(grid.steps), strict=True)))
     for name in sensors:
         sensor = system.sensors[system.sensor_index(name)]
         if (

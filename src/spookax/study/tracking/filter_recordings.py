@@ -32,10 +32,10 @@ from ...models.parameters import natural_values
 from ...protocol import AbstractModel, Noise, Samples
 from ...scene import Scene, read_scene
 from ...scene.explain import Finding
-from ..file.check import check_against_scene, sensor_dimensions
-from ..file.model import Study
+from ..file.against_scene import check_against_scene, sensor_dimensions
 from ..file.modes import described, first_probability, in_mode, transition
 from ..file.read import StudyError, read_study
+from ..file.study import Study
 from ..identifying.estimate import finite_json, identified_scene, save_scene
 from ..identifying.identify import hashes_of, versions
 from ..recordings.recording import Recording, read_recordings

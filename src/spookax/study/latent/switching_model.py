@@ -14,7 +14,7 @@ from spookax.models.linear import LinearMechanism
 from spookax.protocol import Noise, Samples
 from spookax.study.latent.evidence import maximum
 from spookax.study.latent.record import Record
-from spookax.study.latent.spec import SENSORS
+from spookax.study.latent.section import SENSORS
 
 NAMES = ("force", "change", "noise", "dwell")
 """Hyperparameters, whose logarithms are searched: standard deviation of the force [N]; by how much it changes while the
