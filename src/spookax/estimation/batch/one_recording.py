@@ -75,13 +75,18 @@ def _follow(
     return end, Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x, states), w, guess, result)
 
 
-def follow(model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, guess: AnyArray) -> Path:
-    """Simulate a plan with its feedback; whatever the plan, the result is a trajectory of the simulator."""
+def follow(
+    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray | list[AnyArray], guess: AnyArray
+) -> Path:
+    """Simulate a plan with its feedback; whatever the plan, the result is a trajectory of the simulator.
+
+    `u`: inputs of all steps, or of each block.
+    """
     return joined_path(list(_followed(model, z, noise, plan, u, guess)))
 
 
 def _followed(
-    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, guess: AnyArray
+    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray | list[AnyArray], guess: AnyArray
 ) -> Iterator[Path]:
     x0, *_ = first_state(model, z, jax.tree.map(lambda a: np.asarray(a)[0], plan.x), np.asarray(1.0))
     end = x0, guess
@@ -107,7 +112,7 @@ def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Sam
     return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2
 
 
-def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples) -> float:
+def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]) -> float:
     """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
     return float(sum(step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))))
 
@@ -124,7 +129,7 @@ def _linearised(
 
 
 def linearised(
-    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples, kept: float = 0.0
+    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples], kept: float = 0.0
 ) -> list[Linearised]:
     """`linearise` in blocks."""
     return step_blocks.mapped(partial(_linearised, model, z, noise, kept), split_path(path), split(samples))
@@ -137,14 +142,16 @@ def follow_and_linearise(
     noise: Noise,
     plan: Plan,
     guess: AnyArray,
-    samples: Samples,
+    samples: Samples | list[Samples],
     kept: float,
 ) -> tuple[Path, list[Linearised]]:
     """`follow`, and `linearised` for the model `tangent`; each block while the next ones are simulated."""
     one = partial(_linearised, tangent, z, noise, kept)
     with beside() as submit:
         parts, lin = [], []
-        for path, part in zip(_followed(model, z, noise, plan, samples.u, guess), split(samples), strict=True):
+        readings = split(samples)
+        inputs: list[AnyArray] = [part.u for part in readings]
+        for path, part in zip(_followed(model, z, noise, plan, inputs, guess), readings, strict=True):
             parts.append(path)
             lin.append(submit(partial(one, path, part)))
         return joined_path(parts), [wait() for wait in lin]
