@@ -11,7 +11,7 @@ import trimesh
 from engine.mechanisms import compiled
 
 from spookax.collision import KINDS, Posed, broad, touches
-from spookax.constraints.surfaces import meshes
+from spookax.constraints.placed_surfaces import meshes
 from spookax.math import rotation
 from spookax.scene import contacts
 from spookax.scene.hulls import hull_of

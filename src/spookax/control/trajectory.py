@@ -24,7 +24,7 @@ from .._typing import AnyArray, Array, Float
 from ..complementarity import MLCP, BlockPivoting, free_rows, solve_mlcp
 from ..math import small
 from ..system import Params, System
-from .linear import local, weights, without_dry_friction
+from .lqr import local, weights, without_dry_friction
 from .plant import Plant
 
 Status = Literal["converged", "iteration_limit", "no_progress"]

@@ -23,7 +23,7 @@ import numpy as np
 from ..._compiled import compiled
 from ..._typing import AnyArray, Array, Float, Int, Scalar
 from ...protocol import AbstractModel, Noise, Samples
-from ...protocol.asked import admissible, first_hint, first_sd
+from ...protocol.asked import admissible, first_guess, first_sd
 
 TRIALS = 50
 """Of Levenberg and Marquardt's method in one fit at most."""
@@ -135,9 +135,9 @@ def _from(given: Shots, z: AnyArray, gaps: Sequence[float]) -> Shot:
         jnp.zeros((recordings, len(given.own_weight))),
         jnp.zeros((len(given.recording), given.free.shape[2])),
     )
-    assert gaps
-    for gap in gaps:
-        now, settled, errors, J = _fit(now, given, jnp.asarray(gap))
+    for gap in gaps[:-1]:
+        now, *_ = _fit(now, given, jnp.asarray(gap))
+    now, settled, errors, J = _fit(now, given, jnp.asarray(gaps[-1]))
     covariance, cost, left = _judged(np.asarray(errors), np.asarray(J), given, gaps[-1], recordings)
     z = np.clip(np.asarray(now.z), given.lower, given.upper)
     return Shot(z, covariance, cost, bool(settled), left)
@@ -164,7 +164,7 @@ def _judged(
     inverse = np.linalg.pinv((J / size).T @ (J / size), hermitian=True) / size[:, None] / size
     cost, p = float(np.sum(errors**2)), len(given.lower)
     segments, f = given.free.shape[0], given.free.shape[2]
-    variance = cost / max(int(np.sum(np.asarray(given.samples.seen) > 0)) - p - recordings * f, 1)
+    variance = cost / max(int(np.sum(np.asarray(given.samples.weight) > 0)) - p - recordings * f, 1)
     between = errors[segments * _kept(given) :][: (segments - 1) * f] * gap
     return variance * inverse[:p, :p], cost, float(np.max(np.abs(between), initial=0.0))
 
@@ -255,12 +255,12 @@ def _segment(
     x = admissible(model, model.retract(x0, free @ q[q.shape[0] - f :]), p)
 
     def advance(carry: tuple[Any, Array], at: Samples) -> tuple[tuple[Any, Array], Array]:
-        x, hint = carry
-        x1, hint1 = model.step(x, p, at.u, jnp.zeros(model.noise_size), noise, hint)
+        x, guess = carry
+        x1, guess1 = model.step(x, p, at.u, jnp.zeros(model.noise_size), noise, guess)
         read = jax.vmap(lambda s, y: model.difference(y, model.observe(x, x1, p, s)))(at.s, at.y)
-        return (x1, hint1), read * at.seen / noise.sensor
+        return (x1, guess1), read * at.weight / noise.sensor
 
-    (x1, _), errors = jax.lax.scan(advance, (x, first_hint(model)), samples)
+    (x1, _), errors = jax.lax.scan(advance, (x, first_guess(model)), samples)
     found = jnp.ravel(errors), jnp.concatenate([model.local(x1, ahead), model.local(x, x0)])
     told, ends = (jnp.where(jnp.isfinite(a), a, _DIVERGED) for a in found)
     return told, ends

@@ -17,9 +17,9 @@ from ...estimation.batch.shooting import TRIALS
 from ...models.parameters import natural_values, values_and_sd
 from ...protocol import ModelError
 from ...scene import Scene, read_scene
-from ..file.check import check_against_scene, sensor_dimensions
-from ..file.model import RecordingSpec, Study
+from ..file.against_scene import check_against_scene, sensor_dimensions
 from ..file.read import StudyError, read_study
+from ..file.study import RecordingSpec, Study
 from ..identifying.estimate import finite_json, identified_scene, save_scene
 from ..identifying.identify import identify
 from ..identifying.predict import Identified, Prediction, predict_recording
@@ -167,7 +167,7 @@ def _network(case: _Case) -> _Found:
         raise _CannotError(_EXTRA) from missing
     message = f"ended: {ended}"
     if names := jumping(case.setup):
-        message += f"; the input of {', '.join(names)} jumps, which networks, smooth in time, round off: do not trust it"
+        message += f"; the input of {', '.join(names)} jumps, which networks, smooth in time, round off: mistrust it"
     return _Found(_parameters(case, z, None), _identified(case, z), "done", message)
 
 

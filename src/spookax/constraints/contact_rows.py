@@ -32,7 +32,7 @@ from ..math.product import matmul
 from ..system import Params, System
 from . import contact_slots
 from .contact_jacobian import Sides, Slots, about, to_points
-from .surfaces import places, surfaces
+from .placed_surfaces import places, surfaces
 
 # rows beside the normal one that share a bound: of sliding, spinning and rolling
 _PARTS = (1, 3), (3, 4), (4, 6)
