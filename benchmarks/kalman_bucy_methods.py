@@ -101,7 +101,7 @@ def by_networks(tasks: Sequence[Task], physics: bool) -> np.ndarray:
 def _middle_and_size(task: Task) -> tuple[np.ndarray, np.ndarray]:
     """Of every state: from the readings where all are read, otherwise from the first trajectory of the batch method."""
     model, x = task.model, task.y
-    if model.seen != tuple(range(model.tangent_size)):
+    if model.components != tuple(range(model.tangent_size)):
         noise = Noise(jnp.asarray(PROCESS["batch"]), jnp.asarray(task.sd))
         samples = StampGrid(task.time, float(model.h)).samples(task.y, np.zeros((len(task.y), 0)), task.sd)
         sd = np.broadcast_to(np.asarray(task.x0_sd, dtype=float), task.x0.shape)
