@@ -48,12 +48,11 @@ def run(part: str = "") -> list[Row]:
                 found = [call(task) for task in case.tasks]
                 value, sd = (_judged(case, [one[k] for one in found]) for k in (0, 1))
                 rows += _rows(f"{name}, {method}", case, value, sd, time.perf_counter() - began)
-                print(table(rows), flush=True)
+                print(table(rows[-len(case.names) - 3 :]), flush=True)
         for method, physics in NETWORKS.items() if networks else ():
             began = time.perf_counter()
             value = _judged(case, list(by_networks(case.tasks, physics)))
             rows += _rows(f"{name}, {method}", case, value, None, time.perf_counter() - began)
-            print(table(rows), flush=True)
     return rows
 
 
