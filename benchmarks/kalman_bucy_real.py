@@ -78,7 +78,9 @@ def _base(name: str) -> list[Row]:
         estimate = sx.identify(sx.load_study(path))
         values = {p: v["value"] for p, v in estimate.parameters.items()}
         found.append(_base_of(path, values))
-        print(group[0]["name"], estimate.status, dict(zip(BASE, np.round(found[-1], 4).tolist(), strict=True)), flush=True)
+        print(
+            group[0]["name"], estimate.status, dict(zip(BASE, np.round(found[-1], 4).tolist(), strict=True)), flush=True
+        )
         if estimate.status != "converged":
             rows.append(row(f"{name}, batch", f"{group[0]['name']}: {estimate.status}", np.nan, ""))
     for i, what in enumerate(BASE):

@@ -16,6 +16,9 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
 QUICK = f"--{EMITTERS}=false --{LEVEL}=0"
 
+# No silent change of rank or dtype, here and in processes that a test starts, which share kept programs with this one.
+os.environ["JAX_NUMPY_RANK_PROMOTION"], os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "raise", "strict"
+
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
@@ -50,26 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compiling is what the tests cost."""
     os.environ.setdefault("XLA_FLAGS", QUICK)  # before the first array
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
-
-
-# What may still change rank and dtype silently in its tests: it has not all been gone through.
-LOOSE = {"accuracy", "cli", "documentation", "engine", "envs", "estimation", "mjcf", "models", "reference", "report"}
-LOOSE |= {"study", "viewer", "test_interruption.py", "test_programs.py"}
-STRICT = {"jax_numpy_rank_promotion": "raise", "jax_numpy_dtype_promotion": "strict"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _strict(request: pytest.FixtureRequest):
-    """No silent change of rank or dtype: by settings, since a context would not hold in threads that a test starts."""
-    if request.path.relative_to(Path(__file__).parent).parts[0] in LOOSE:
-        yield
-        return
-    before = {name: getattr(jax.config, name) for name in STRICT}
-    for name, value in STRICT.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -113,7 +113,7 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
             return touch.gap, touch
 
         _, rate, touch = jax.jvp(at, (0.0,), (1.0,), has_aux=True)
-        speed = v[:, None] + jnp.cross(w[:, None], touch.point - r[:, None])
+        speed = v[:, None] + jnp.cross(w[:, None], touch.point[None] - r[:, None])
         return touch, rate, jnp.sum(touch.normal * (speed[0] - speed[1]), axis=-1)
 
     touch, rate, expected = jax.tree.map(np.asarray, compiled(jax.vmap(moving))(r, turn, v, w))

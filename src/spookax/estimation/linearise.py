@@ -138,7 +138,7 @@ def completed(
             C = C + kept * push @ answer
         if half:
             by_pose, by_rate, by_z = backwards(pose, still, zero[half:], z)[1]
-            by_begin = jnp.concatenate([by_pose, zero[half:] * by_pose[:, :1]], axis=1)
+            by_begin = jnp.concatenate([by_pose, zero[None, half:] * by_pose[:, :1]], axis=1)
             parts = ((by_begin, A), (0.0, B), (by_z, C))
             A, B, C = (jnp.concatenate([moved + by_rate @ rate, rate]) for moved, rate in parts)
         # and from the readings, through the step

@@ -98,9 +98,9 @@ def rebound(
     first = hits(v, jnp.array(False))
     early = jnp.where(jnp.any(first), prepared.params.step / 2 - since(v, first), 0.0)
     weight = jnp.pad(early * prepared.params.gravity, (0, 3))
-    begin = v + weight, jnp.zeros_like(v), jnp.zeros_like(prepared.params.step), jnp.zeros_like(near), solved
+    begin = v + weight[None], jnp.zeros_like(v), jnp.zeros_like(prepared.params.step), jnp.zeros_like(near), solved
     (v, moved, _, _, solved), _ = jax.lax.scan(once, begin, last)
-    return v - weight, moved, solved
+    return v - weight[None], moved, solved
 
 
 def after(system: System, prepared: Prepared, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:

@@ -236,7 +236,8 @@ def _piece(
         return clip.update(found, clip.init(found))[0], jax.random.key_data(key), value
 
     def moved(arrays: Any, moments: Any, found: Any) -> tuple[Any, Any]:
-        change, moments = adam.update(found, moments, arrays)
+        with jax.numpy_dtype_promotion("standard"):  # optax's count of steps is an integer
+            change, moments = adam.update(found, moments, arrays)
         change = eqx.tree_at(lambda c: c.z, change, replace_fn=lambda c: s.quicker * c)
         return jax.tree.map(jnp.add, arrays, change), moments
 
@@ -250,7 +251,7 @@ def _piece(
         return _State(*jax.vmap(moved)(state.arrays, state.moments, found), keys, state.step + 1, state.loss + value)
 
     state = jax.lax.fori_loop(0, count, body, state._replace(loss=jnp.zeros_like(state.loss)))
-    return state._replace(loss=state.loss / count)
+    return state._replace(loss=state.loss / count.astype(state.loss.dtype))
 
 
 def _misfit(nets: Networks, model: AbstractContinuousModel, belief: Belief, t: Array, y: Array) -> Array:
