@@ -190,7 +190,12 @@ def _errors(unknown: _Unknowns, args: tuple[Shots, Scalar]) -> Float[Array, " er
     data = jax.tree.map(jnp.asarray, (x0, ahead, given.free, given.samples))
     found = _condensed(_own_part(unknown, given), (given.model, given.noise, data))
     gaps = _between(found[:, kept : kept + n], found[:, kept + n :], given)
-    parts = (found[:, :kept], gaps / gap, given.weight * (given.prior - unknown.z), given.own_weight * unknown.own)
+    parts = (
+        found[:, :kept],
+        gaps / gap,
+        given.weight * (given.prior - unknown.z),
+        jnp.asarray(given.own_weight)[None] * unknown.own,
+    )
     return jnp.concatenate([jnp.ravel(part) for part in parts])
 
 
@@ -200,7 +205,7 @@ def _between(end: Array, start: Array, given: Shots) -> Float[Array, "pairs f"]:
     size = first_sd(given.model, jax.tree.map(lambda a: jnp.asarray(a[0]), given.x0), p, jnp.ones(()))
     along = given.recording[1:] == given.recording[:-1]
     free = jnp.asarray(given.free)[1:]
-    gap = jnp.einsum("snf,sn->sf", free, (end[:-1] - start[1:]) / size)
+    gap = jnp.einsum("snf,sn->sf", free, (end[:-1] - start[1:]) / size[None])
     return jnp.where(along[:, None], gap, 0.0)
 
 
@@ -258,7 +263,7 @@ def _segment(
         x, guess = carry
         x1, guess1 = model.step(x, p, at.u, jnp.zeros(model.noise_size), noise, guess)
         read = jax.vmap(lambda s, y: model.difference(y, model.observe(x, x1, p, s)))(at.s, at.y)
-        return (x1, guess1), read * at.weight / noise.sensor
+        return (x1, guess1), read * at.weight / jnp.asarray(noise.sensor)[None]
 
     (x1, _), errors = jax.lax.scan(advance, (x, first_guess(model)), samples)
     found = jnp.ravel(errors), jnp.concatenate([model.local(x1, ahead), model.local(x, x0)])
