@@ -45,10 +45,10 @@ demo: $(SYNCED) ## identify a Furuta pendulum from the recording shipped with th
 	$(RUN) python scripts/demo.py
 
 test: $(SYNCED) ## the tests, without the slow ones
-	$(RUN) pytest -n 2 --dist loadscope --max-worker-restart=0 --durations=20
+	$(RUN) pytest -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0 --durations=20
 
 test-slow: $(SYNCED) ## the slow tests only
-	$(RUN) pytest -n 2 --dist loadscope --max-worker-restart=0 -m slow --timeout=900 --durations=40
+	$(RUN) pytest -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0 -m slow --timeout=900 --durations=40
 
 SHAPES := tests/math tests/complementarity tests/models/test_protocol.py tests/estimation/test_every_filter.py
 

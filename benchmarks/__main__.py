@@ -86,6 +86,7 @@ LONG = {
     "contacts.cube": "a tossed cube: friction, restitution, height of the board; beside MuJoCo (minutes; SPOOKAX_DATA)",
     "trajectories": "swing-ups by iterative LQR beside single shooting by scipy (minutes; also trajectories.NAME)",
     "coverage": "how often 90 % intervals hold the truth, over synthetic records (an hour; also coverage.CASE)",
+    "coverage_demo": "the same on the demo's machine under torque noise (minutes)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",
     "hysteresis.batch": "the same experiments by the batch method (minutes)",

@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+from collections import Counter
 from pathlib import Path
 
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"  # `pytest --cache-clear` removes it
@@ -53,6 +54,30 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compiling is what the tests cost."""
     os.environ.setdefault("XLA_FLAGS", QUICK)  # before the first array
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
+
+
+# Files that take longest, slow tests included, in this order before all others: processes that share the tests then
+# end together (`make test` and `make test-slow`). Roughly by processor time from empty caches.
+LONGEST = (
+    "documentation/test_pages.py",
+    "study/test_latent_sampling.py",
+    "study/test_methods.py",
+    "study/test_real.py",
+    "study/test_identify.py",
+    "study/test_modes.py",
+    "engine/test_contact_slots.py",
+    "engine/test_simulator.py",
+    "engine/test_random_mechanisms.py",
+    "study/test_predict.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, then those of many tests."""
+    count = Counter(item.path for item in items)
+    place = {Path(__file__).parent / name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (place.get(item.path, len(place)), -count[item.path]))
 
 
 @pytest.fixture(scope="module", autouse=True)

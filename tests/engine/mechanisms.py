@@ -12,11 +12,12 @@ import numpy as np
 
 from spookax._compiled import SLOW, known_options
 from spookax._results import STEP_RESULTS
-from spookax.constraints import prepare
+from spookax._typing import Array
+from spookax.constraints import Prepared, prepare
 from spookax.scene import Scene
 from spookax.scene.joint_types import KINDS, free_axes, kind_of
 from spookax.scene.model import Regularisation
-from spookax.stepping import Trajectory, rollout, state_from_joints
+from spookax.stepping import Trajectory, inverse_dynamics, rollout, state_from_joints, step
 from spookax.stepping.march import march
 from spookax.system import Params, State, System, build
 
@@ -49,6 +50,20 @@ PULLS = {  # of types without rows: what they do in `pairs`
 compiled = functools.partial(jax.jit, compiler_options=known_options(SLOW))
 place = compiled(state_from_joints, static_argnums=0)
 _rollout = compiled(functools.partial(rollout, throw=False), static_argnums=0, static_argnames="half_kick")
+
+
+def pushed(system: System, prepared: Prepared, state: State, count: int) -> State:
+    """State after some steps without commands. The step is traced and compiled once, however many they are."""
+    command = jnp.zeros(len(system.motors))
+    return jax.lax.fori_loop(0, count, lambda _, now: step(system, prepared, now, command)[0], state)
+
+
+@functools.partial(compiled, static_argnums=0)
+def missing(system: System, params: Params, state: State) -> Array:
+    """Impulses that inverse dynamics finds for what a step without commands has done: zero."""
+    prepared, command = prepare(system, params), jnp.zeros(len(system.motors))
+    after, _ = step(system, prepared, state, command)
+    return inverse_dynamics(system, prepared, state, jnp.concatenate([after.v, after.w], axis=-1), command)
 
 
 def simulate(system: System, params: Params, state: State, command=0.0, *, half_kick: bool = True) -> Trajectory:

@@ -1,7 +1,5 @@
 """The step by every solver: a chain with dry friction, a stop and a motor with a largest force."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,10 +35,11 @@ TIGHT = ProjectedGaussSeidel(sweeps=3000, tolerance=1e-11)
 def steps():
     """Velocities, levels and results of every step of one motion, by each solver from the same state."""
     solvers = Lemke(), BlockPivoting(), TIGHT
-    prepared = prepare(SYSTEM, PARAMS)
 
     @compiled
     def run(state):
+        prepared = prepare(SYSTEM, PARAMS)
+
         def body(carry, k):
             now, guess = carry
             command = jnp.where(k % 100 < 50, 6.0, -6.0)[None]
@@ -74,6 +73,6 @@ def test_every_solver_gives_the_same_step(name, steps):
 
 @pytest.mark.slow
 def test_too_few_sweeps_are_said():
-    prepared, state = prepare(SYSTEM, PARAMS), place(SYSTEM, PARAMS, {"dry": {"rate": 3.0}})
-    found = functools.partial(step, SYSTEM, prepared, state, jnp.ones(1))
-    assert found(solver=ProjectedGaussSeidel(sweeps=1, tolerance=1e-9))[1].result == STEP_RESULTS.residual_check_failed
+    solver = ProjectedGaussSeidel(sweeps=1, tolerance=1e-9)
+    result = compiled(lambda s: step(SYSTEM, prepare(SYSTEM, PARAMS), s, jnp.ones(1), solver=solver)[1].result)
+    assert result(place(SYSTEM, PARAMS, {"dry": {"rate": 3.0}})) == STEP_RESULTS.residual_check_failed

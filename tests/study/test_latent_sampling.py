@@ -14,7 +14,7 @@ from spookax import find_force
 from spookax._typing import Array
 from spookax.cli import app
 from spookax.scene import FileError
-from spookax.study.latent import switching_model
+from spookax.study.latent import sampling, spread, switching_model
 from spookax.study.latent.evidence import Maximum
 from spookax.study.latent.fitting import along_axes, averaged, fitted
 from spookax.study.latent.record import Record
@@ -91,6 +91,7 @@ def test_a_run_that_was_stopped_leaves_what_it_has(tmp_path):
         Unfinished(tmp_path, "another").read()
 
 
+SHORT = 160  # samples
 SETTING, MECHANISM = Setting("displacement", False, 2), Mechanism(0.8, 2.0, 400.0)
 
 
@@ -108,7 +109,7 @@ def test_draws_and_a_grid_over_a_real_evidence(monkeypatch):
     """Two hyperparameters of a short record, the others held by their prior. And: the evidence of a long record, which
     is filtered in pieces, is that of the whole; bands that count hyperparameters are wider."""
     pytest.importorskip("blackjax", reason="the extra `sampling`")
-    found = fitted([short(160)], MECHANISM, SETTING, None, lambda _: None)
+    found = fitted([short(SHORT)], MECHANISM, SETTING, None, lambda _: None)
     narrow = jnp.array([0.7, 1e-4, 0.5, 1e-4])
     held = eqx.tree_at(lambda p: (p.prior, p.prior_sd), found.posterior, (jnp.asarray(found.log), narrow))
     covariance = np.diag(np.asarray(narrow) ** 2 * [0.1, 1.0, 0.1, 1.0])
@@ -156,11 +157,16 @@ def test_the_force_at_stamps_that_are_not_equal():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_run_that_samples_is_stopped_twice_and_goes_on(tmp_path):
-    """In the search and among the draws; what is asked of the sampler is in the folder at last."""
+def test_a_run_that_samples_is_stopped_twice_and_goes_on(tmp_path, monkeypatch):
+    """In the search and among the draws; what is asked of the sampler is in the folder at last.
+
+    The record is as long as that of the test above, whose programs serve it.
+    """
     pytest.importorskip("blackjax", reason="the extra `sampling`")
-    time, load, z = simulated(300, 6)
-    y = z + 4e-6 * np.random.default_rng(0).normal(size=300)
+    for module in (sampling, spread):
+        monkeypatch.setattr(module, "ADAPTED", 8)
+    time, load, z = simulated(SHORT, 6)
+    y = z + 4e-6 * np.random.default_rng(0).normal(size=SHORT)
     rows = "\n".join(f"{a:.5f},{b:.7f},{c:.9f}" for a, b, c in zip(time, load, y, strict=True))
     (tmp_path / "run.csv").write_text(f"t [s],F [N],x [m]\n{rows}\n", encoding="utf-8")
     study = tmp_path / "study.yaml"
@@ -185,7 +191,7 @@ latent: {mass: 0.8, damping: 2.0, stiffness: 408.0, correct: [stiffness], compon
     with pytest.raises(KeyboardInterrupt):
         find_force(study, stop_at("evaluation 6,"), keep=out)
     with pytest.raises(KeyboardInterrupt):
-        find_force(study, stop_at("draw 64 of 100"), keep=out, resume=True)
+        find_force(study, stop_at("draw 20 of 36"), keep=out, resume=True)
     told = CliRunner().invoke(app, ["latent", str(study), "--out", str(out), "--resume", "--quiet"])
     assert told.exit_code == 0, told.output
     assert not (out / "unfinished.npz").exists()

@@ -197,5 +197,5 @@ def first_ones(
     before = np.tri(len(flat), k=-1, dtype=bool)
     valid = valid & ~jnp.any(near & before & valid[None], axis=1)
     place = jnp.cumsum(valid) - 1
-    chosen = (valid & (place[None] == np.arange(count)[:, None])).astype(found.dtype)
+    chosen = (valid[None] & (place[None] == np.arange(count)[:, None])).astype(found.dtype)
     return matmul(chosen, found), jnp.arange(count) <= place[-1]

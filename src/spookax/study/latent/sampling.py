@@ -157,5 +157,6 @@ def sampled(
 def quality(draws: Draws) -> Quality:
     """Of those kept, four or more of a chain."""
     diagnostics = blackjax_module().diagnostics
-    effective, rhat = (np.asarray(f(draws.kept)) for f in (diagnostics.effective_sample_size, diagnostics.rhat))
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # it leaves both to JAX
+        effective, rhat = (np.asarray(f(draws.kept)) for f in (diagnostics.effective_sample_size, diagnostics.rhat))
     return Quality(float(np.min(effective)), float(np.max(rhat)))
