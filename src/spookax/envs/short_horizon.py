@@ -24,6 +24,7 @@ from .environment import Environment, EnvState, Episode
 from .policy import Policy
 
 _OFTEN = 20  # iterations between two files
+_LONGEST = 2.0  # gradient of a window beside the middle one of all: where motions are unstable, few are far longer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +246,7 @@ def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Traini
 
     slopes, good, states, observations, window, success = in_pieces(one, (t.states, t.observations, noise))
     part = jnp.mean(good, dtype=policy.mean.dtype)
-    slope = jax.tree.map(lambda g: jnp.mean(g, axis=0) / jnp.maximum(part, 1 / s.environments), slopes)
+    slope = _mean_of(slopes, good)
     change, actor_moments = actor.update(slope, t.moments[0])
     found: Any = optax.apply_updates(learned, change)
     moved = eqx.tree_at(lambda p: (p.net, p.log_sd), policy, eqx.combine(found, fixed))
@@ -263,6 +264,15 @@ def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Traini
     nets = _Nets(moved.used_to(mean, variance), value, elder)
     moments = actor_moments, critic_moments
     return _Training(nets, moments, states, observations, key, count, variance, t.iteration + 1), told
+
+
+def _mean_of(slopes: Any, good: Array) -> Any:
+    """Mean gradient of the windows that have one; each counts at most `_LONGEST` times as long as the middle one."""
+    norm = jnp.sqrt(sum(jnp.sum(g**2, axis=tuple(range(1, g.ndim))) for g in jax.tree.leaves(slopes)))
+    middle = jnp.nanmedian(jnp.where(good, norm, jnp.nan))
+    share = jnp.where(good, jnp.minimum(1.0, _LONGEST * middle / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)), 0.0)
+    share = share / jnp.maximum(jnp.sum(good), 1)
+    return jax.tree.map(lambda g: jnp.tensordot(share, g, axes=1), slopes)
 
 
 def _gain(
@@ -340,11 +350,14 @@ def _fitted(
 
 
 def _pooled(t: _Training, policy: Policy, w: _Window) -> tuple[Array, Array, Array]:
-    """Number, mean and variance of all observations so far."""
-    new = w.before.reshape(-1, w.before.shape[-1])
-    n, size = t.told, jnp.asarray(new.shape[0], new.dtype)
-    mean, variance = jnp.mean(new, axis=0), jnp.var(new, axis=0)
-    share = size / (n + size)
+    """Number, mean and variance of all observations so far; those after an episode's end do not count."""
+    new, counts = w.before.reshape(-1, w.before.shape[-1]), w.counts.reshape(-1, 1)
+    size = jnp.sum(counts)
+    some = jnp.maximum(size, 1.0)
+    mean = jnp.sum(counts * new, axis=0) / some
+    variance = jnp.sum(counts * (new - mean) ** 2, axis=0) / some
+    count = t.told + size
+    share = size / jnp.maximum(count, 1.0)
     off = mean - policy.mean
     pooled = (1 - share) * t.variance + share * variance + share * (1 - share) * off**2
-    return n + size, policy.mean + share * off, pooled
+    return count, policy.mean + share * off, pooled
