@@ -24,7 +24,7 @@ from .environment import Environment, EnvState, Episode
 from .policy import Policy
 
 _OFTEN = 20  # iterations between two files
-_LONGEST = 2.0  # gradient of a window beside the middle one of all: where motions are unstable, few are far longer
+_LONGEST = 10.0  # gradient of a window beside the middle one of all: where motions are unstable, few are far longer
 
 
 @dataclasses.dataclass(frozen=True)
