@@ -84,7 +84,7 @@ LONG = {
     "trajectories": "swing-ups by iterative LQR beside single shooting by scipy (minutes; also trajectories.NAME)",
     "random_actions": "a thousand episodes of every task under random actions (minutes; also random_actions.TASK)",
     "env_speed": "environments beside MJX and MuJoCo; gradients of episodes, time and memory (minutes)",
-    "learning": "Furuta swing-up by envs.learn and by PPO of rejax, five seeds, a chart in docs/figures (hours)",
+    "learning": "a Furuta pendulum balanced by envs.learn and by PPO of rejax, a chart in docs/figures (minutes)",
     "coverage": "how often 90 % intervals hold the truth, over synthetic records (an hour; also coverage.CASE)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",
     "hysteresis.bank": "elasto-slide elements: a published bank and its variants, least squares (minutes)",

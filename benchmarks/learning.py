@@ -1,9 +1,9 @@
-"""Swinging the Furuta pendulum up: derivatives through short windows (`envs.learn`) beside PPO of rejax, seed by seed.
+"""Balancing the Furuta pendulum: derivatives through short windows (`envs.learn`) beside PPO of rejax, seed by seed.
 
-Success is an episode of 10 s from hanging whose last 3 s are all within 10° of upright, of a hundred that training has
-not seen, with the noise and the delay of the task. Both count the control periods that they simulated in training. PPO
-is rejax' own (`pip install rejax`), on the same environment in its gymnax form, one compiled call between two trials;
-it gets ten times the periods.
+Success is an episode of 5 s whose last 3 s are all within 10° of upright, of a hundred that training has not seen, with
+the noise and the delay of the task. Both count the control periods that they simulated in training. PPO is rejax' own
+(`pip install rejax`), on the same environment in its gymnax form, one compiled call between two trials; it gets ten
+times the periods.
 """
 
 import tempfile
@@ -22,9 +22,10 @@ from . import peer
 from .chart import Spread, spreads
 from .measure import ROOT, Row, row
 
-TASK = "furuta_swing_up"
-SEEDS, EPISODES, LAST = 5, 100, 3.0
-STAGES, MORE = 10, 10  # trials of a training; control periods of PPO over ours
+TASK = "furuta_balance"
+SCHEDULE = sx.envs.ShortHorizon(iterations=100)
+SEEDS, EPISODES, LAST = 3, 100, 3.0
+STAGES, MORE = 5, 10  # trials of a training; control periods of PPO over ours
 ENOUGH = 0.95
 PPO = {  # of continuous control in the usual baselines; `agent_kwargs` makes the networks those of `envs.Policy`
     "num_envs": 64,
@@ -65,7 +66,7 @@ def run(part: str = "") -> list[Row]:
     }
     if len(found) == 2:
         lines = {LABELS[name]: _spread(stages) for name, stages in found.items()}
-        text = spreads("Furuta swing-up: median and range of five seeds", "control periods of training", lines)
+        text = spreads(f"Episodes balanced: median and range of {SEEDS} seeds", "control periods of training", lines)
         (ROOT / "docs/figures/learning.svg").write_text(text, encoding="utf-8")
     absent: list[Row] = [] if "ppo" in methods else [{"case": "ppo", "quantity": "rejax", "unit": "not installed"}]
     return [*(line for name, stages in found.items() for line in _rows(name, stages)), *absent]
@@ -75,9 +76,8 @@ LABELS = {"ours": "envs.learn", "ppo": "PPO (rejax)"}
 
 
 def ours(env: sx.envs.Environment, seed: int) -> Iterator[Stage]:
-    """Stages of a training with the defaults, which is interrupted for every trial and goes on from its file."""
-    schedule = sx.envs.ShortHorizon()
-    each, seconds = schedule.iterations // STAGES, 0.0
+    """Stages of a training by `envs.learn`, which is interrupted for every trial and goes on from its file."""
+    each, seconds = SCHEDULE.iterations // STAGES, 0.0
     with tempfile.TemporaryDirectory() as folder:
 
         def report(told: sx.envs.LearningReport) -> None:
@@ -87,7 +87,7 @@ def ours(env: sx.envs.Environment, seed: int) -> Iterator[Stage]:
         for _ in range(STAGES):
             began = time.perf_counter()
             learned = sx.envs.learn(
-                env, schedule, key=jax.random.PRNGKey(seed), keep=Path(folder) / "training", report=report
+                env, SCHEDULE, key=jax.random.PRNGKey(seed), keep=Path(folder) / "training", report=report
             )
             seconds += time.perf_counter() - began
             yield Stage(learned.history[-1].periods, success(env, learned.policy), seconds)
@@ -96,8 +96,8 @@ def ours(env: sx.envs.Environment, seed: int) -> Iterator[Stage]:
 def ppo(env: sx.envs.Environment, seed: int) -> Iterator[Stage]:
     """Stages of a training by rejax' PPO."""
     rejax, form = peer.module("rejax"), sx.envs.GymnaxForm(env)
-    schedule, each = sx.envs.ShortHorizon(), PPO["num_envs"] * PPO["num_steps"]
-    total = MORE * schedule.iterations * schedule.environments * schedule.window
+    each = PPO["num_envs"] * PPO["num_steps"]
+    total = MORE * SCHEDULE.iterations * SCHEDULE.environments * SCHEDULE.window
     rounds = max(1, round(total / STAGES / each))
     algorithm = rejax.PPO.create(env=form, **PPO)
     state, seconds = algorithm.init_state(jax.random.PRNGKey(seed)), 0.0

@@ -24,7 +24,6 @@ from .environment import Environment, EnvState, Episode
 from .policy import Policy
 
 _OFTEN = 20  # iterations between two files
-_LONGEST = 10.0  # gradient of a window beside the middle one of all: where motions are unstable, few are far longer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +245,7 @@ def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Traini
 
     slopes, good, states, observations, window, success = in_pieces(one, (t.states, t.observations, noise))
     part = jnp.mean(good, dtype=policy.mean.dtype)
-    slope = _mean_of(slopes, good)
+    slope = jax.tree.map(lambda g: jnp.mean(g, axis=0) / jnp.maximum(part, 1 / s.environments), slopes)
     change, actor_moments = actor.update(slope, t.moments[0])
     found: Any = optax.apply_updates(learned, change)
     moved = eqx.tree_at(lambda p: (p.net, p.log_sd), policy, eqx.combine(found, fixed))
@@ -264,15 +263,6 @@ def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Traini
     nets = _Nets(moved.used_to(mean, variance), value, elder)
     moments = actor_moments, critic_moments
     return _Training(nets, moments, states, observations, key, count, variance, t.iteration + 1), told
-
-
-def _mean_of(slopes: Any, good: Array) -> Any:
-    """Mean gradient of the windows that have one; each counts at most `_LONGEST` times as long as the middle one."""
-    norm = jnp.sqrt(sum(jnp.sum(g**2, axis=tuple(range(1, g.ndim))) for g in jax.tree.leaves(slopes)))
-    middle = jnp.nanmedian(jnp.where(good, norm, jnp.nan))
-    share = jnp.where(good, jnp.minimum(1.0, _LONGEST * middle / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)), 0.0)
-    share = share / jnp.maximum(jnp.sum(good), 1)
-    return jax.tree.map(lambda g: jnp.tensordot(share, g, axes=1), slopes)
 
 
 def _gain(
