@@ -14,7 +14,7 @@ from spookax.constraints import prepare
 from spookax.estimation.batch import one_recording
 from spookax.models import Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise
-from spookax.protocol.asked import first_hint
+from spookax.protocol.asked import first_guess
 from spookax.scene import Scene
 from spookax.stepping import half_kick_back, state_from_joints
 from spookax.system import build
@@ -147,7 +147,7 @@ def followed() -> list[Row]:
 
     def evaluation() -> Any:
         block = plan, w, gains, np.zeros((STEPS, 0))
-        return one_recording._follow(model, z, noise, *block, x0, first_hint(model))
+        return one_recording._follow(model, z, noise, *block, x0, first_guess(model))
 
     _, path = evaluation()
     trajectory = rollout(params, state)

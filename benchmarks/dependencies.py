@@ -31,7 +31,7 @@ from spookax.stepping import start
 from spookax.stepping.start import assembly_error
 from spookax.study.comparing.equation_error import EquationErrorFit, equation_error
 from spookax.study.comparing.simulation_error import simulation_error
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.recordings.recording import read_recordings
 from spookax.study.running.setup import free_parameters
 from spookax.system import Params, State, System

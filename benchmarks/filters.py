@@ -43,8 +43,8 @@ class Linear(AbstractVectorModel):
     def prepare(self, z):
         return None
 
-    def step(self, x, p, u, w, noise, hint):
-        return self.A @ x + self.B @ (noise.process * w), hint
+    def step(self, x, p, u, w, noise, guess):
+        return self.A @ x + self.B @ (noise.process * w), guess
 
     def observe(self, x, x1, p, s):
         return self.C @ x

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import spookax as sx
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.identifying.predict import predict_open_loop
 from spookax.study.recordings.recording import Recording
 

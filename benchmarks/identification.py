@@ -11,11 +11,11 @@ import numpy as np
 import spookax as sx
 from spookax._compiled import QUICK, known_options
 from spookax.estimation import Settings
-from spookax.estimation.batch import blocks
+from spookax.estimation.batch import step_blocks
 from spookax.estimation.batch.one_recording import Plan, filtered, first_state, follow, gains_of, linearised
 from spookax.estimation.batch.simulator_form import Estimator
 from spookax.estimation.linearise import before, linearise
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.running.checkpoint import load_iterate
 from spookax.study.running.setup import Setup, set_up
 
@@ -74,14 +74,14 @@ def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> lis
         "linearisation": lambda: linearised(stage.model, z, noise, path, samples),
         "filter with parameter columns": lambda: filtered(lin, path.w, Y0, P0),
         "gains of the feedback": lambda: gains_of(lin),
-        "tracking rollout": lambda: follow(stage.model, z, noise, plan, samples.u, path.hint[0]),
+        "tracking rollout": lambda: follow(stage.model, z, noise, plan, samples.u, path.guess[0]),
     }
     rows = [row(case, "one linear problem", whole.best * 1e3, "ms", median=whole.median * 1e3)]
     for name, call in pieces.items():
         times = timed(call)
         share = {"over": whole.best * 1e3, "to": "one linear problem"}
         rows.append(row(case, name, times.best * 1e3, "ms", median=times.median * 1e3, **share))
-    block, readings = blocks.split_path(path)[0], blocks.split(samples)[0]
+    block, readings = step_blocks.split_path(path)[0], step_blocks.split(samples)[0]
     jax.clear_caches()
     began = time.perf_counter()
     at = stage.model, z, noise, block, readings

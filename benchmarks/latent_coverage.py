@@ -3,9 +3,9 @@
 import numpy as np
 
 from spookax.study.latent.fitting import Fitted, along_axes, averaged, fitted
-from spookax.study.latent.model import Force, Mechanism, Setting
 from spookax.study.latent.record import Record
 from spookax.study.latent.static import static_friction
+from spookax.study.latent.switching_model import Force, Mechanism, Setting
 
 from .latent_records import Drawn, drawn
 from .latent_setup import nmse

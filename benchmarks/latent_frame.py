@@ -12,10 +12,10 @@ import numpy as np
 from spookax.study.latent.base import smoothed
 from spookax.study.latent.forward import SUBSTEPS, forward, load_on, scene_of
 from spookax.study.latent.laws import SceneLaw
-from spookax.study.latent.model import Mechanism
 from spookax.study.latent.record import read_records
 from spookax.study.latent.run import latent
-from spookax.study.latent.spec import LatentStudy
+from spookax.study.latent.section import LatentStudy
+from spookax.study.latent.switching_model import Mechanism
 
 from .measure import Row, row
 

@@ -13,10 +13,10 @@ import scipy.interpolate
 from spookax.study.latent.fitting import fitted
 from spookax.study.latent.forward import SUBSTEPS, forward, scene_of
 from spookax.study.latent.laws import fit_laws, for_scene
-from spookax.study.latent.model import Mechanism, Setting
 from spookax.study.latent.record import Record
 from spookax.study.latent.sliding import sliding_points
 from spookax.study.latent.static import static_friction
+from spookax.study.latent.switching_model import Mechanism, Setting
 
 from .chart import curves
 from .latent_setup import DAMPING, MASS, STIFFNESS, folder, nmse

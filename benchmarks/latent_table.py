@@ -8,9 +8,9 @@ import numpy as np
 
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.fitting import fitted
-from spookax.study.latent.model import NAMES, Force, Mechanism, Setting
 from spookax.study.latent.record import Record
 from spookax.study.latent.sliding import sliding_points
+from spookax.study.latent.switching_model import NAMES, Force, Mechanism, Setting
 
 from .latent_setup import DAMPING, MASS, STEP, STIFFNESS, folder, nmse, nmv, record
 from .latent_setup import Record as Truth

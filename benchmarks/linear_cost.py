@@ -6,7 +6,7 @@ import spookax as sx
 from spookax.estimation import Settings
 from spookax.estimation.batch.problem import Iterate
 from spookax.estimation.batch.simulator_form import Estimator
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.running.setup import set_up
 
 from .identification import STUDY

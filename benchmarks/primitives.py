@@ -23,12 +23,12 @@ import spookax as sx
 from spookax._compiled import QUICK, known_options
 from spookax.constraints import prepare
 from spookax.estimation.batch import one_recording
-from spookax.estimation.batch.blocks import split, split_path
 from spookax.estimation.batch.simulator_form import DEFAULT_SETTINGS, Estimator
+from spookax.estimation.batch.step_blocks import split, split_path
 from spookax.estimation.linearise import before
 from spookax.stepping import step
 from spookax.stepping.spook import default_solver
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.running.setup import set_up
 
 from .gradients import MODES, Case
@@ -106,7 +106,7 @@ def _of_identification() -> dict[str, Program]:
     gains = np.zeros((*block.w.shape, stage.model.tangent_size))
     first = jax.tree.map(lambda a: a[0], block.x)
     follow: Any = one_recording._follow
-    args = stage.model, z, stage.noise, before(block.x), block.w, gains, u, first, block.hint[0]
+    args = stage.model, z, stage.noise, before(block.x), block.w, gains, u, first, block.guess[0]
     return {"demo: _follow": (follow.__wrapped__, args), **programs}
 
 

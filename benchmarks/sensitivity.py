@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import spookax as sx
 from spookax.scene import Scene
-from spookax.study.file.model import Study
+from spookax.study.file.study import Study
 
 from .chart import Point, chart
 from .measure import ROOT, Row

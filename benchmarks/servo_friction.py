@@ -8,8 +8,8 @@ import numpy as np
 
 import spookax as sx
 from spookax.scene import Scene
-from spookax.study.file.check import sensor_dimensions
-from spookax.study.file.model import Study
+from spookax.study.file.against_scene import sensor_dimensions
+from spookax.study.file.study import Study
 from spookax.study.identifying.predict import predict_open_loop
 from spookax.study.recordings.recording import Recording
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import spookax as sx
 from spookax._interruption import Stop
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.identifying.solve import Solver
 from spookax.study.running.setup import Setup, set_up
 

@@ -10,7 +10,7 @@ import yaml
 
 import spookax as sx
 from spookax.study import Study
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.identifying.predict import predict_open_loop
 
 from . import trust_driven as driven

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 import spookax as sx
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 
 from .measure import OUT, ROOT, Row, row
 from .servo_friction import GAINS, LAWS, law_of, left_out

@@ -18,7 +18,7 @@ import jax
 import spookax as sx
 from spookax.cli.estimates import estimated_motion
 from spookax.cli.signs import by_iteration, signs
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.identifying.predict import predict_open_loop
 from spookax.study.recordings.recording import read_recording
 

@@ -14,7 +14,7 @@ import yaml
 import spookax as sx
 from spookax.scene import Scene
 from spookax.scene.parts import Initial
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.identifying.predict import HEAD, errors, predict_recording
 from spookax.study.recordings.recording import read_recording
 from spookax.viewer.poses import initial_poses

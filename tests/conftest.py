@@ -52,24 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
 
 
-# What may still change rank and dtype silently in its tests: it has not all been gone through.
-LOOSE = {"accuracy", "cli", "documentation", "engine", "envs", "estimation", "mjcf", "models", "reference", "report"}
-LOOSE |= {"study", "viewer", "test_interruption.py", "test_programs.py"}
-STRICT = {"jax_numpy_rank_promotion": "raise", "jax_numpy_dtype_promotion": "strict"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _strict(request: pytest.FixtureRequest):
+@pytest.fixture(scope="session", autouse=True)
+def _strict():
     """No silent change of rank or dtype: by settings, since a context would not hold in threads that a test starts."""
-    if request.path.relative_to(Path(__file__).parent).parts[0] in LOOSE:
-        yield
-        return
-    before = {name: getattr(jax.config, name) for name in STRICT}
-    for name, value in STRICT.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
 @pytest.fixture(scope="module", autouse=True)

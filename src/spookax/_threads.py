@@ -21,9 +21,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def workers() -> int:
+    """Tasks that run at a time: one for each core, where JAX computes on the CPU; one elsewhere, and inside a task."""
+    return 1 if getattr(_here, "busy", False) or jax.default_backend() != "cpu" else cores()
+
+
 def _alone() -> bool:
-    """Whether further threads are of no use, or this is one of them. On one core, too, this one is left to Ctrl-C."""
-    return getattr(_here, "busy", False) or jax.default_backend() != "cpu"
+    """Whether further threads are of no use. On one core, too, this one is left to Ctrl-C."""
+    return workers() == 1
 
 
 def _as_here() -> Callable[[Callable[[], T]], T]:

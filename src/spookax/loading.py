@@ -10,11 +10,11 @@ from jax._src import xla_bridge
 
 from ._compiled import on_device, seldom_called
 from ._typing import Array, Float
-from .constraints import axes, bounded, contacts, frames
+from .constraints import axes, bounded, contact_rows, frames
 from .constraints.assemble import axis_motion, joint_rows, velocity
 from .scene import Scene, SceneError, read_scene
 from .scene.explain import Finding, Loc
-from .scene.kinds import free_axes
+from .scene.joint_types import free_axes
 from .scene.located import Located, dotted, load_located
 from .scene.parts import Start
 from .scene.row_types import row_findings
@@ -125,7 +125,7 @@ def _assemble(system: System, params: Params, given: dict[str, dict[str, Array]]
     gaps, _ = joint_rows(system, kin)
     b_A, b_B, rates, position = axis_motion(system, kin, state.near, velocity(state))
     coupled, _ = axes.coupling_rows(system, params, b_A, b_B, position)
-    overlap = contacts.gaps(system, params, state.r, state.e)
+    overlap = contact_rows.gaps(system, params, state.r, state.e)
     own = bounded.gaps(system, params, state.r, state.e)
     return state, (gaps, coupled), assembly_error(system, params, state), rates, position, overlap, own
 
@@ -266,7 +266,7 @@ def _inside_each_other(system: System, gaps: np.ndarray, sizes: np.ndarray) -> I
         if depth > _OVERLAP * np.min(lengths[lengths > 0]):
             bodies = [system.bodies[s.body] for s in (first, second) if s.body >= 0]
             message = f"starts {depth:.3g} m inside `{second.name}`"
-            cure = f"Move `{bodies[0]}` at t = 0 (`initial`), or name the pairs that touch in `contacts.pairs`."
+            cure = f"Move `{bodies[0]}` at t = 0 (`initial`), or name the pairs that touch in `contact_rows.pairs`."
             yield Finding(("contacts", "surfaces", first.name), None, message, cure)
 
 

@@ -11,7 +11,7 @@ from cli.scenes import ROOT, SLIDER, refused, run, study_folder, write
 import spookax as sx
 from spookax.cli.inputs import step_means
 from spookax.scene import SceneError
-from spookax.study.file.model import Column, RecordingSpec
+from spookax.study.file.study import Column, RecordingSpec
 from spookax.study.recordings.recording import read_recording
 
 

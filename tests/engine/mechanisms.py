@@ -14,7 +14,7 @@ from spookax._compiled import SLOW, known_options
 from spookax._results import STEP_RESULTS
 from spookax.constraints import prepare
 from spookax.scene import Scene
-from spookax.scene.kinds import KINDS, free_axes, kind_of
+from spookax.scene.joint_types import KINDS, free_axes, kind_of
 from spookax.scene.model import Regularisation
 from spookax.stepping import Trajectory, rollout, state_from_joints
 from spookax.stepping.march import march

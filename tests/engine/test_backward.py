@@ -10,7 +10,7 @@ from spookax.complementarity import BlockPivoting
 from spookax.constraints import prepare
 from spookax.scene import Scene
 from spookax.stepping import inverse_dynamics, rollout, state_from_joints, step
-from spookax.study.file.rules import default_transform
+from spookax.study.file.key_rules import default_transform
 from spookax.system import build, locate
 from spookax.system.params import paths
 

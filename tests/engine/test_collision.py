@@ -11,7 +11,7 @@ import trimesh
 from engine.mechanisms import compiled
 
 from spookax.collision import KINDS, Posed, broad, touches
-from spookax.constraints.surfaces import meshes
+from spookax.constraints.placed_surfaces import meshes
 from spookax.math import rotation
 from spookax.scene import contacts
 from spookax.scene.hulls import hull_of
@@ -113,7 +113,7 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
             return touch.gap, touch
 
         _, rate, touch = jax.jvp(at, (0.0,), (1.0,), has_aux=True)
-        speed = v[:, None] + jnp.cross(w[:, None], touch.point - r[:, None])
+        speed = v[:, None] + jnp.cross(w[:, None], touch.point[None] - r[:, None])
         return touch, rate, jnp.sum(touch.normal * (speed[0] - speed[1]), axis=-1)
 
     touch, rate, expected = jax.tree.map(np.asarray, compiled(jax.vmap(moving))(r, turn, v, w))

@@ -8,7 +8,7 @@ from engine.mechanisms import BENCH, bench, compiled, mechanism, place, simulate
 
 from spookax.scene import Scene
 from spookax.stepping import rollout, state_from_joints
-from spookax.study.file.rules import default_transform
+from spookax.study.file.key_rules import default_transform
 from spookax.system import build, locate
 from spookax.system.params import paths
 

@@ -45,7 +45,7 @@ def test_a_released_joint_starts_and_stops_as_the_load_passes_the_level(axis):
     """Load up and down through the level: it holds until 0.5 s, slips, and is caught when the impulse above the
     level (0.05 N s by 1.5 s) is used up by the load below it: 0.025 N s by 2 s and the rest in 0.25 s more."""
     system, params = bench()
-    t = params.step * np.arange(2400)
+    t = params.step * np.arange(2400.0)
     load = np.interp(t, [0, 1, 2, 12], [0.9, 1.1, 0.9, 0.9]) * LEVEL
     trajectory = simulate(system, params, place(system, params), np.stack(both(load), axis=-1))
     _, rate = trajectory.joint(axis)

@@ -57,7 +57,7 @@ def transitions(system, params, state, command, impulse, dv):
     free, info = step(system, prepared, state, command)
     b = saddle.box_columns(system, rows).reshape(n, -1)
     stiffness = jnp.where(jnp.abs(info.levels) < 1, rows.box.force / rows.box.slack, 0.0)
-    M_sigma = D + A.T @ (K[n:, :n] / sigma[:, None]) + (b * stiffness) @ b.T
+    M_sigma = D + A.T @ (K[n:, :n] / sigma[:, None]) + (b * stiffness[None]) @ b.T
     beside = stacked(free) + dv
     rate = saddle.box_rates(system, rows, beside) / rows.box.slack
     residual = forward_residual(system, prepared, state, beside, command)

@@ -12,7 +12,7 @@ from engine.mechanisms import AXES, JOINT_TYPES, compiled, pairs, placed_pairs
 from spookax.constraints import axes, frames, prepare
 from spookax.constraints.assemble import joint_rows
 from spookax.math import rotation
-from spookax.scene.kinds import COORDINATES, generic
+from spookax.scene.joint_types import COORDINATES, generic
 from spookax.system import State
 
 SYSTEM, PARAMS = pairs()

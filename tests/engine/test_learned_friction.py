@@ -9,7 +9,7 @@ from engine.test_hard_cases import gradient_matches, slope_and_values
 
 from spookax.constraints import boxes
 from spookax.models import NeuralFriction
-from spookax.scene import network
+from spookax.scene import network_weights
 from spookax.stepping import rollout, state_from_joints
 from spookax.system import locate
 
@@ -19,7 +19,7 @@ LEARNED = {"layers": SIZES[1:-1], "speed": 2.0, "force": 0.3}
 
 def still(sizes=SIZES) -> list[float]:
     """A network that says 0 at any speed: friction is force times log 2."""
-    return [0.0] * network.count(sizes)
+    return [0.0] * network_weights.count(sizes)
 
 
 def both_frictions(make, level):
@@ -60,7 +60,7 @@ def test_levels_are_the_network_written_out(rng):
     sizes = {"hinge": (4, 3, 1), "prismatic": (2, 3, 1)}
     friction = {name: {"learned": {"sees": sees[name], "layers": [3], "speed": 2.0, "force": 0.3}} for name in sees}
     system, params = bench(**{name: {"friction": friction[name] | {"coulomb": 0.7}} for name in sees})
-    drawn = {name: network.draw(size, rng) for name, size in sizes.items()}
+    drawn = {name: network_weights.draw(size, rng) for name, size in sizes.items()}
     for name, weights in drawn.items():
         for i, weight in enumerate(weights):
             path = f"joints.{name}.friction.learned.weights.{i}"
@@ -92,7 +92,7 @@ def test_it_only_takes_energy_and_is_odd(rng):
     """A rotary pendulum without gravity, any weights: its energy falls, and its mirror image is its motion."""
     friction = {"learned": LEARNED | {"force": 2e-2}}
     system, params = furuta(0.002, shoulder=friction, elbow=friction, gravity=(0, 0, 0))
-    weights = np.concatenate([network.draw(SIZES, rng) for _ in range(2)])
+    weights = np.concatenate([network_weights.draw(SIZES, rng) for _ in range(2)])
     params = eqx.tree_at(lambda p: p.weights, params, jnp.asarray(weights))
     runs = []
     for side in (1, -1):

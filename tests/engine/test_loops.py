@@ -26,7 +26,7 @@ errors = compiled(jax.vmap(assembly_error, in_axes=(None, None, 0)), static_argn
 
 def distance_of_pins(crank, rocker):
     """Between the ends of crank and rocker, from their angles about y [m]."""
-    end = GROUND + ROCKER * np.exp(-1j * rocker) - CRANK * np.exp(-1j * crank)
+    end = GROUND + ROCKER * np.exp(-1j * float(rocker)) - CRANK * np.exp(-1j * float(crank))
     return np.abs(end)
 
 

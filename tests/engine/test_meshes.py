@@ -15,7 +15,7 @@ from spookax import load
 from spookax.collision import Posed, touches
 from spookax.collision.polyhedron import FACES_FIRST
 from spookax.constraints import prepare
-from spookax.constraints.surfaces import meshes
+from spookax.constraints.placed_surfaces import meshes
 from spookax.math import rotation
 from spookax.scene import Scene, SceneError
 from spookax.scene.hulls import MOST_VERTICES, hull_of

@@ -27,7 +27,7 @@ def derivative(f, x, step=1e-6):
     forward, reverse = compiled(jax.jacfwd(f))(x), compiled(jax.jacrev(f))(x)
     offsets = step * np.eye(len(x))
     value = compiled(f)  # for one point after another: for many at once it takes twice as long to compile
-    ends = np.array([value(point) for point in jnp.concatenate([x + offsets, x - offsets])])
+    ends = np.array([value(point) for point in jnp.concatenate([x[None] + offsets, x[None] - offsets])])
     differences = np.moveaxis(np.asarray(ends[: len(x)] - ends[len(x) :]) / (2 * step), 0, -1)
     scale = np.linalg.norm(differences)
     assert np.isfinite(scale)

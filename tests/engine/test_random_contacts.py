@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from spookax import load
-from spookax.constraints import contacts
+from spookax.constraints import contact_rows
 from spookax.scene import Scene
 from spookax.stepping import rollouts
 
@@ -86,5 +86,7 @@ def test_nothing_explodes(name):
     energy += 9.81 * np.sum(np.asarray(params.mass) * np.asarray(found.r[..., 2]), axis=2)
     assert np.all(energy <= (1 + 1e-3) * energy[:, :1])
     assert np.mean(energy[:, -1] < 0.95 * energy[:, 0]) > 0.9, "they touch"
-    depths = jax.jit(jax.vmap(jax.vmap(lambda r, e: jnp.min(contacts.gaps(system, params, r, e)))))(found.r, found.e)
+    depths = jax.jit(jax.vmap(jax.vmap(lambda r, e: jnp.min(contact_rows.gaps(system, params, r, e)))))(
+        found.r, found.e
+    )
     assert float(jnp.min(depths)) > -0.02

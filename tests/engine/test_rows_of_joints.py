@@ -6,7 +6,7 @@ import pytest
 
 import spookax as sx
 from spookax.scene import Scene
-from spookax.scene.kinds import KINDS, generic
+from spookax.scene.joint_types import KINDS, generic
 from spookax.system.params import locate, paths
 
 # one joint per type with what its rows hold, in order, as the table in docs/scene.md tells them

@@ -56,7 +56,7 @@ def test_angles_are_unwrapped_over_five_turns():
         start = {"hinge": {"position": 4.0, "rate": rate}}
         angle, _ = simulate(system, params, place(system, params, start)).joint("hinge")
         assert abs(angle[-1] - angle[0]) > 10 * np.pi
-        np.testing.assert_allclose(angle, 4.0 + rate * params.step * np.arange(len(angle)), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(angle, 4.0 + rate * params.step * np.arange(float(len(angle))), rtol=0, atol=1e-5)
 
 
 def test_a_pendulum_that_goes_over_the_top_keeps_counting():

@@ -11,7 +11,7 @@ from envs.rigs import STEP, scene
 
 import spookax as sx
 from spookax import control
-from spookax.control.linear import local
+from spookax.control.lqr import local
 
 ROOT = Path(__file__).parents[2]
 STEPS = 2

@@ -10,7 +10,7 @@ from envs.rigs import environment, scene, task
 import spookax as sx
 from spookax import envs
 from spookax._results import EPISODE_RESULTS
-from spookax.envs import spec
+from spookax.envs import task_files
 from spookax.scene import FileError, read_scene, write_scene
 from spookax.scene.located import load_located, validate
 from spookax.stepping.rollout import in_pieces
@@ -18,8 +18,8 @@ from spookax.stepping.rollout import in_pieces
 
 @pytest.mark.parametrize("name", envs.task_names())
 def test_a_task_that_ships_names_what_its_scene_has(name):
-    file = spec._folder() / f"{name}.yaml"
-    given = validate(load_located(file), spec.TaskFile)
+    file = task_files._folder() / f"{name}.yaml"
+    given = validate(load_located(file), task_files.TaskFile)
     mechanism = read_scene(file.parent / given.scene)
     assert set(given.actions) <= set(mechanism.motors)
     axes = mechanism.free_axes()

@@ -33,10 +33,10 @@ class LinearModel(AbstractResidualModel, PlanTracking):
     def prepare(self, z):
         return z
 
-    def step(self, x, p, u, w, noise, hint):
+    def step(self, x, p, u, w, noise, guess):
         push = H * (p[:2] + u - STIFFNESS @ x.q) + AMOUNT * noise.process * w
         v = np.linalg.inv(MASS + H * DAMPING) @ (MASS @ x.v + push)
-        return Masses(x.q + H * v, v), hint
+        return Masses(x.q + H * v, v), guess
 
     def observe(self, x, x1, p, s):
         rate = (0.5 - s) * x.v + (0.5 + s) * x1.v

@@ -25,10 +25,10 @@ class Pendulum(AbstractVectorModel, StepDuration):
     def duration(self, p):
         return jnp.asarray(self.h)
 
-    def step(self, x, p, u, w, noise, hint):
+    def step(self, x, p, u, w, noise, guess):
         damping, stiffness = p
         rate = x[1] + self.h * (u[0] - damping * x[1] - stiffness * jnp.sin(x[0])) + noise.process * self.h**0.5 * w[0]
-        return jnp.stack([x[0] + self.h * rate, rate]), hint
+        return jnp.stack([x[0] + self.h * rate, rate]), guess
 
     def observe(self, x, x1, p, s):
         return jnp.sin(x[:1])

@@ -17,7 +17,7 @@ from spookax.estimation.continuous import (
     networks,
     train,
 )
-from spookax.estimation.continuous.network import quadrature
+from spookax.estimation.continuous.moment_networks import quadrature
 from spookax.models import Equations, Free
 from spookax.protocol import ModelError, Noise
 from spookax.study.identifying.own_equations import StampGrid, identify_equations

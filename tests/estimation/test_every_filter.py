@@ -53,9 +53,9 @@ def test_gates_missing_readings_and_levels_are_taken_alike(name, rng):
     """Run, and sample by sample: a wild reading is kept out, a missing one is none, levels are those of each step."""
     f, belief = every_filter()[name]
     samples, _ = swing(rng, 12)
-    y, seen = np.array(samples.y), np.array(samples.seen)
+    y, seen = np.array(samples.y), np.array(samples.weight)
     y[4], seen[7] = 1e3, 0.0
-    samples = samples._replace(y=jnp.asarray(y), seen=jnp.asarray(seen))
+    samples = samples._replace(y=jnp.asarray(y), weight=jnp.asarray(seen))
     scale = np.linspace(1.0, 2.0, 12)
     levels = Noise(0.2 * scale, 0.05 * scale[:, None])
     of_modes = jax.tree.map(lambda a: np.stack([a, a], axis=1), levels) if name == "bank" else levels
@@ -101,18 +101,18 @@ class Stubborn(AbstractVectorModel, SearchedStep, StepDuration):
     def duration(self, p):
         return PENDULUM.duration(p)
 
-    def first_hint(self):
+    def first_guess(self):
         return jnp.zeros(0)
 
-    def stepped(self, x, p, u, w, noise, hint):
+    def stepped(self, x, p, u, w, noise, guess):
         result = STEP_RESULTS.where(jnp.abs(u[0]) > TOO_MUCH, STEP_RESULTS.pivot_limit, STEP_RESULTS.successful)
-        return *self.step(x, p, u, w, noise, hint), result
+        return *self.step(x, p, u, w, noise, guess), result
 
-    def replay(self, x, p, u, w, noise, hint):
-        return self.step(x, p, u, w, noise, hint)[0]
+    def replay(self, x, p, u, w, noise, guess):
+        return self.step(x, p, u, w, noise, guess)[0]
 
-    def step(self, x, p, u, w, noise, hint):
-        return PENDULUM.step(x, p, u, w, noise, hint)
+    def step(self, x, p, u, w, noise, guess):
+        return PENDULUM.step(x, p, u, w, noise, guess)
 
     def observe(self, x, x1, p, s):
         return PENDULUM.observe(x, x1, p, s)

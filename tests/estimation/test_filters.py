@@ -265,7 +265,7 @@ def test_a_fault_is_found_and_kept_out(swung, kind):
     kept = gated.run(belief, broken)
     assert kept.innovation.accepted[40] == 0
     assert kept.innovation.accepted.sum() == len(samples.u) - 1
-    without = f.run(belief, samples._replace(seen=samples.seen.at[40].set(0.0)))
+    without = f.run(belief, samples._replace(weight=samples.weight.at[40].set(0.0)))
     close(kept.x, without.x)
     assert np.abs(found.x[41] - truth[41]).max() > 2 * np.abs(kept.x[41] - truth[41]).max()
 
@@ -275,7 +275,7 @@ def test_levels_that_change_are_the_weights_of_the_readings(swung):
     f, steps = Filter(PENDULUM, PENDULUM_Z, LEVELS), len(samples.u)
     belief, factor = f.init(np.array([1.0, 0.0]), np.array([0.1, 0.1])), 1.0 + np.arange(steps) % 3
     series = Noise(jnp.full(steps, 0.2), jnp.asarray(0.05 * factor[:, None]))
-    weighted = samples._replace(seen=samples.seen / factor[:, None, None])
+    weighted = samples._replace(weight=samples.weight / factor[:, None, None])
     one, other = f.run(belief, samples, series), f.run(belief, weighted)
     close(one.x, other.x)
     close(one.log_likelihood, other.log_likelihood)

@@ -45,7 +45,7 @@ def textbook(model: Linear, samples: Samples, sd: float, P: np.ndarray):
     """Kalman filter and Rauch-Tung-Striebel smoother in covariances; the log-likelihood."""
     A, B, C = map(np.asarray, (model.A, model.B, model.C))
     x, filtered, predicted, total = np.zeros(N), [], [], 0.0
-    for y, seen in zip(np.asarray(samples.y[:, 0]), np.asarray(samples.seen[:, 0]), strict=True):
+    for y, seen in zip(np.asarray(samples.y[:, 0]), np.asarray(samples.weight[:, 0]), strict=True):
         H, e = C[seen > 0], y[seen > 0] - C[seen > 0] @ x
         F = H @ P @ H.T + sd**2 * np.eye(len(H))
         K = np.linalg.solve(F, H @ P).T
@@ -68,8 +68,8 @@ def least_squares(model: Linear, samples: Samples, sd: float, sd0: np.ndarray) -
     size, G, maps, rows, rhs = N + Q * steps, np.eye(N, N + Q * steps) * sd0[:, None], [], [], []
     for k in range(steps):
         maps.append(G)
-        rows.append(np.asarray(samples.seen[k, 0])[:, None] * (model.C @ G) / sd)
-        rhs.append(np.asarray(samples.seen[k, 0]) * samples.y[k, 0] / sd)
+        rows.append(np.asarray(samples.weight[k, 0])[:, None] * (model.C @ G) / sd)
+        rhs.append(np.asarray(samples.weight[k, 0]) * samples.y[k, 0] / sd)
         G = model.A @ G + model.B @ np.eye(Q, size, N + Q * k)
     maps = np.array([*maps, G])
     U, s, V = np.linalg.svd(np.concatenate([np.eye(size), *rows]), full_matrices=False)
@@ -177,9 +177,9 @@ def _gap(rng):
     model = dataclasses.replace(model, A=jnp.asarray(model.A) * 1.3 / 0.98)  # what nobody reads grows
     steps = 120
     samples = recording(rng, model, 0.1, np.zeros(N), steps)
-    seen = np.asarray(samples.seen) * ((np.arange(steps) < 40) | (np.arange(steps) > 70))[:, None, None]
+    seen = np.asarray(samples.weight) * ((np.arange(steps) < 40) | (np.arange(steps) > 70))[:, None, None]
     f = filter_of(model, 0.1)
-    return f, f.run(f.init(np.zeros(N), np.full(N, 1e3)), samples._replace(seen=jnp.asarray(seen)), trail=True)
+    return f, f.run(f.init(np.zeros(N), np.full(N, 1e3)), samples._replace(weight=jnp.asarray(seen)), trail=True)
 
 
 def test_ways_to_smooth_agree(rng):
@@ -246,7 +246,7 @@ def test_smoothers_agree(rng):
     lagged = FixedLag(f, STEPS - 1)
     window, told = lagged.init(belief), []
     for k in range(STEPS):
-        window, *told = lagged.step(window, samples.u[k], samples.y[k], samples.seen[k])
+        window, *told = lagged.step(window, samples.u[k], samples.y[k], samples.weight[k])
     close(told[0], back.x[0])
     close(told[1], back.sd[0])
 
@@ -255,12 +255,12 @@ def test_a_gate_leaves_out_what_it_refuses(rng):
     """A fault among six readings: the step is as if nothing had been seen."""
     model, sd = linear(rng, 6), 0.2
     samples = recording(rng, model, sd, rng.normal(size=N))
-    samples = samples._replace(seen=samples.seen.at[20].set(1.0), y=samples.y.at[20, 0, 3].add(1e3))
+    samples = samples._replace(weight=samples.weight.at[20].set(1.0), y=samples.y.at[20, 0, 3].add(1e3))
     f = filter_of(model, sd)
     gated = Filter(model, f.z, f.noise, gate=1e3)
     belief = f.init(np.zeros(N), np.ones(N))
     kept = gated.run(belief, samples)
-    without = f.run(belief, samples._replace(seen=samples.seen.at[20].set(0.0)))
+    without = f.run(belief, samples._replace(weight=samples.weight.at[20].set(0.0)))
     assert list(np.flatnonzero(kept.innovation.accepted == 0)) == [20]
     close(kept.x, without.x)
     close(kept.sd, without.sd)

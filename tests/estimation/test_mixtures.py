@@ -110,7 +110,7 @@ def test_one_mode_is_the_filter_and_its_smoother(rng):
 
 def test_one_component_is_the_textbooks_filter_of_pairs(rng):
     """Generalised pseudo-Bayesian filter of second order: Bar-Shalom, Li, Kirubarajan (2001), section 11.6.5."""
-    samples, steps = switching_data(rng, 40)[0]._replace(seen=jnp.ones((40, 1, 2))), 40
+    samples, steps = switching_data(rng, 40)[0]._replace(weight=jnp.ones((40, 1, 2))), 40
     f = MixtureFilter(filters(), TRANSITION, KeepHeaviest(1))
     after = f.run(started(f), samples)
     R, u, y = np.diag(SENSOR**2), np.asarray(samples.u), np.asarray(samples.y[:, 0])
@@ -147,7 +147,7 @@ def test_fewer_components_backwards(rng):
 def test_the_rule_of_linear_models_is_what_differentiating_finds(rng):
     model, samples = regimes(*THETA[:2])[0], switching_data(rng, 5)[0]
     level = Noise(jnp.asarray(1.0), jnp.array([1e-3]))
-    seen = samples._replace(y=samples.y[:, :, :1], seen=samples.seen[:, :, :1])
+    seen = samples._replace(y=samples.y[:, :, :1], weight=samples.weight[:, :, :1])
     found = []
     for rule in (Exact(), Extended()):
         f = Filter(model, jnp.zeros(0), level, rule)

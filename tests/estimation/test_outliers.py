@@ -48,9 +48,9 @@ def test_what_all_other_readings_predict_of_one(rng, lin):
         assert variance[i] == pytest.approx(1 + G[i] @ G[i] - gain @ V[others, i], rel=1e-4)
 
 
-def reweighted(lin: Linearised, share: float, seen: float = 1.0) -> np.ndarray:
+def reweighted(lin: Linearised, share: float, weight: float = 1.0) -> np.ndarray:
     shape = (STEPS, 1, C)
-    samples = Samples(np.zeros((STEPS, 1)), np.zeros(shape), np.zeros((STEPS, 1)), np.full(shape, seen))  # pyright: ignore
+    samples = Samples(np.zeros((STEPS, 1)), np.zeros(shape), np.zeros((STEPS, 1)), np.full(shape, weight))  # pyright: ignore
     (root,) = reading_weights.reweighted(share, [filtered(lin)], [samples], [np.ones(shape)])
     return root.reshape(STEPS, C)
 
@@ -91,7 +91,7 @@ def test_where_most_readings_are_off_it_is_the_model(silent, lin):
 
 
 def test_readings_that_do_not_exist_are_not_judged(silent):
-    assert np.all(reweighted(silent(100.0), 0.02, seen=0.0) == 1.0)
+    assert np.all(reweighted(silent(100.0), 0.02, weight=0.0) == 1.0)
 
 
 def test_a_reading_that_is_set_aside_does_not_count(silent):

@@ -100,21 +100,21 @@ class Sticking(AbstractModel, SearchedStep):
     def prepare(self, z):
         return jnp.exp(z)
 
-    def step(self, x, p, u, w, noise, hint):
+    def step(self, x, p, u, w, noise, guess):
         m, _, f = p
         v = self._sticking(x, p, u, w, noise)
         slow = jnp.abs(v) < self.width
         v = jnp.where(slow, v, (self._free(x, p, u, w, noise) - H * f * jnp.sign(v)) / m)
         return Masses(x.q + H * v, v), v
 
-    def stepped(self, x, p, u, w, noise, hint):
-        return *self.step(x, p, u, w, noise, hint), STEP_RESULTS.promote(MLCP_RESULTS.successful)
+    def stepped(self, x, p, u, w, noise, guess):
+        return *self.step(x, p, u, w, noise, guess), STEP_RESULTS.promote(MLCP_RESULTS.successful)
 
-    def replay(self, x, p, u, w, noise, hint):
+    def replay(self, x, p, u, w, noise, guess):
         # along the trajectory as it was, whatever the width that it was simulated with
         m, _, f = p
-        slides = (self._free(x, p, u, w, noise) - H * f * jnp.sign(hint)) / m
-        v = jnp.where(jnp.abs(hint) < self.width, self._sticking(x, p, u, w, noise), slides)
+        slides = (self._free(x, p, u, w, noise) - H * f * jnp.sign(guess)) / m
+        v = jnp.where(jnp.abs(guess) < self.width, self._sticking(x, p, u, w, noise), slides)
         return Masses(x.q + H * v, v)
 
     def _free(self, x, p, u, w, noise):
@@ -123,7 +123,7 @@ class Sticking(AbstractModel, SearchedStep):
     def _sticking(self, x, p, u, w, noise):
         return self._free(x, p, u, w, noise) / (p[0] + H * p[2] / self.width)
 
-    def first_hint(self):
+    def first_guess(self):
         return jnp.zeros(1)
 
     def observe(self, x, x1, p, s):
@@ -146,13 +146,13 @@ def path_of(z: np.ndarray, u: jax.Array, w: jax.Array, noise: Noise) -> Path:
     p = NARROW.prepare(jnp.asarray(z))
 
     def body(x, step):
-        x1, hint = NARROW.step(x, p, *step, noise, jnp.zeros(1))
-        return x1, (x1, hint)
+        x1, guess = NARROW.step(x, p, *step, noise, jnp.zeros(1))
+        return x1, (x1, guess)
 
     start = Masses(jnp.zeros(1), jnp.zeros(1))
-    _, (states, hint) = jax.lax.scan(body, start, (u, w))
+    _, (states, guess) = jax.lax.scan(body, start, (u, w))
     return Path(
-        jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states), w, hint, all_successful(len(u))
+        jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), start, states), w, guess, all_successful(len(u))
     )
 
 

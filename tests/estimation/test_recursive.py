@@ -125,7 +125,7 @@ def test_log_likelihood_is_the_density_of_the_readings(samples):
     found = f.run(f.init(X0, SD0), samples)
     _, _, M, e = dense()
     M = M * np.concatenate([SD0, np.ones(2 * STEPS), np.zeros(3)])
-    there = np.any(np.asarray(samples.seen).reshape(-1, 1) > 0, axis=1)
+    there = np.any(np.asarray(samples.weight).reshape(-1, 1) > 0, axis=1)
     S = (M @ M.T + np.eye(len(e)))[np.ix_(there, there)]
     sd = np.broadcast_to(SENSOR_SD, samples.y.shape).reshape(-1)[there]
     expected = -0.5 * (e[there] @ np.linalg.solve(S, e[there]) + np.linalg.slogdet(2 * np.pi * S)[1])
@@ -138,7 +138,7 @@ def test_one_call_a_sample_gives_the_same_as_a_whole_recording(samples):
     f = Filter(MODEL, Z, NOISE)
     belief, total = f.init(X0, SD0), 0.0
     for k in range(STEPS):
-        y = np.where(np.asarray(samples.seen[k]) > 0, samples.y[k], np.nan)  # missing readings are NaN
+        y = np.where(np.asarray(samples.weight[k]) > 0, samples.y[k], np.nan)  # missing readings are NaN
         belief, innovation = f.update(belief, samples.u[k], y, s=samples.s[k])
         total += innovation.log_likelihood
         belief = f.predict(belief, samples.u[k])
@@ -192,7 +192,7 @@ def test_fixed_lag_smoother_is_the_smoother_of_the_readings_so_far(rule, samples
     lagged, belief = FixedLag(f, lag), f.init(X0, SD0)
     window = lagged.init(belief)
     for k in range(12):
-        window, x, sd, _ = lagged.step(window, samples.u[k], samples.y[k, 0], samples.seen[k, 0])
+        window, x, sd, _ = lagged.step(window, samples.u[k], samples.y[k, 0], samples.weight[k, 0])
         if k in (2, 4, 11):
             part = jax.tree.map(lambda a: a[: k + 1], samples)  # noqa: B023
             there = f.smooth(f.run(belief, part, trail=True))
@@ -218,7 +218,7 @@ def test_a_gate_that_lets_nothing_in_leaves_an_ensemble_as_it_was(samples):
     """Readings of the pair: members and the noise of their step."""
     shut = EnsembleFilter(MODEL, Z, NOISE, 10, gate=0.0)
     members = shut.init(X0, SD0, jax.random.key(0))
-    after, seen = shut.update(members, samples.u[0], samples.y[0], samples.seen[0], samples.s[0])
+    after, seen = shut.update(members, samples.u[0], samples.y[0], samples.weight[0], samples.s[0])
     assert (seen.accepted, seen.log_likelihood) == (0.0, 0.0)
     assert seen.nis > 0
     assert bool(eqx.tree_equal(after, members))

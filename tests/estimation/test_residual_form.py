@@ -84,7 +84,7 @@ def dense_rows(samples: Samples, x0: Masses, unknowns: jax.Array) -> jax.Array:
     here, there = jax.tree.map(lambda a: a[:-1], x), jax.tree.map(lambda a: a[1:], x)
     w = jax.vmap(lambda a, b, u: MODEL.transition(a, b, z, u, NOISE).w)(here, there, samples.u)
     readings = jax.vmap(lambda a, b, s: MODEL.observe(a, b, z, s[0]))(here, there, samples.s)
-    e = (samples.seen * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
+    e = (samples.weight * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
     first = jnp.concatenate([(x.q[0] - x0.q) / SD, (x.v[0] - x0.v) / (10 * SD)])
     return jnp.concatenate([w.reshape(-1), e, first, OWN_WEIGHT * z[2:]])
 
@@ -103,8 +103,8 @@ def first_state(x: Masses) -> Masses:
 def test_one_full_step_is_the_rauch_tung_striebel_smoother(rng):
     """From any start, at known parameters, with readings of positions at t_k."""
     samples, truth = recording(rng, STEPS, FORCE, 0.0)
-    seen = samples.seen.at[..., 2].set(0.0)
-    samples = samples._replace(s=jnp.zeros_like(samples.s), seen=seen)
+    seen = samples.weight.at[..., 2].set(0.0)
+    samples = samples._replace(s=jnp.zeros_like(samples.s), weight=seen)
     z, point, linear = linearised(samples, truth)
     factor = eliminate(linear.rows, jnp.asarray(0.0))
     step = displaced(MODEL, z, jnp.zeros(3), substitute(factor, jnp.zeros(3)), NOISE, linear, samples)
@@ -118,7 +118,7 @@ def test_one_full_step_is_the_rauch_tung_striebel_smoother(rng):
     mean, P = np.concatenate([x.q, x.v]), np.diag([SD**2] * 2 + [100 * SD**2] * 2)
     filtered, predicted = [], [(mean, P)]
     for k in range(STEPS):
-        R = np.diag(np.where(np.asarray(samples.seen[k, 0, :2]) > 0, SENSOR_SD[:2] ** 2, 1e12))
+        R = np.diag(np.where(np.asarray(samples.weight[k, 0, :2]) > 0, SENSOR_SD[:2] ** 2, 1e12))
         gain = P @ C.T @ np.linalg.inv(C @ P @ C.T + R)
         mean, P = mean + gain @ (np.asarray(samples.y)[k, 0, :2] - C @ mean), (np.eye(4) - gain @ C) @ P
         filtered.append((mean, P))
@@ -293,7 +293,7 @@ def hung(compliance: float) -> tuple[Problem, Stage, Iterate]:
     z, noise, paths = jnp.append(plans.z, 0.0), PENDULUM_NOISE, []
     for path, s in zip(plans.paths, problem.samples, strict=True):
         plan = Plan(path.x, path.w, stiff_gains(model, z, noise, path.x))
-        paths.append(follow(model, z, noise, plan, s.u, path.hint[0]))
+        paths.append(follow(model, z, noise, plan, s.u, path.guess[0]))
     return problem, Stage(model, noise), plans._replace(paths=tuple(paths))
 
 

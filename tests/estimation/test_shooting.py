@@ -53,7 +53,7 @@ def test_recordings_are_cut_in_pieces_and_filled_up_with_what_says_nothing():
     pieces, first, recording = segmented([samples, samples], [x, -x], 24)
     np.testing.assert_array_equal(recording, [0, 0, 0, 1, 1, 1])
     np.testing.assert_array_equal(first[:, 0], [0, 24, 48, 0, -24, -48])
-    assert np.sum(pieces.seen) == 2 * 64
+    assert np.sum(pieces.weight) == 2 * 64
     np.testing.assert_allclose(pieces.u, H, rtol=1e-12)  # steps keep a length, also those that only fill up
 
 

@@ -60,8 +60,8 @@ class Late(FrictionMass):
     def prepare(self, z):
         return z
 
-    def step(self, x, p, u, w, noise, hint):
-        return super().step(x, self.law.prepare(p[:-1]), u, w, noise, hint)
+    def step(self, x, p, u, w, noise, guess):
+        return super().step(x, self.law.prepare(p[:-1]), u, w, noise, guess)
 
     def observe(self, x, x1, p, s):
         return (1 - s) * x + s * x1 + jnp.array([1.0, 0.0]) * jnp.tanh(p[-1])
@@ -128,7 +128,7 @@ def test_sample_by_sample_is_the_whole_recording(rng):
     f = SlowFilter(model, noise)
     belief = start = f.init(AugmentedState(np.zeros(2), LAW.draw(rng)), np.ones(LAW.size + 2))
     innovation = None
-    for u, y, seen in zip(samples.u, samples.y, samples.seen, strict=True):
+    for u, y, seen in zip(samples.u, samples.y, samples.weight, strict=True):
         belief, innovation = f.update(belief, u, np.where(seen[0] > 0, y[0], np.nan))
         belief = f.predict(belief, u)
     found = f.run(start, samples)
@@ -233,7 +233,7 @@ def test_sigma_points_of_the_state_are_those_of_the_unscented_rule(rng):
     """Known parameters and no readings: predictions and their deviations are those of the dense filter."""
     law = NeuralFriction((1, 3, 1))
     inner, noise = friction_model(law=law, stepper=Euler()), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
-    samples = friction_samples(rng, 40)._replace(seen=jnp.zeros((40, 1, 2)))
+    samples = friction_samples(rng, 40)._replace(weight=jnp.zeros((40, 1, 2)))
     z = law.draw(rng)
     slow = SlowFilter(WithParameters(inner, law.size), noise, spread=2.0)
     dense = Filter(inner, z, noise, rule=Unscented(2.0))

@@ -13,8 +13,8 @@ from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Settings, fit
 from spookax.estimation.batch.simulator_form import Estimator
 from spookax.scene import Scene, read_scene
-from spookax.study.file.model import Study
 from spookax.study.file.read import read_study
+from spookax.study.file.study import Study
 from spookax.study.judging.error_bars import natural
 from spookax.study.recordings.recording import Recording
 from spookax.study.running.setup import Setup, set_up

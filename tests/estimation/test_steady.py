@@ -57,7 +57,7 @@ def swing():
     x0 = model.body_state(state, params.com)
     x = jax.tree.map(lambda a: jnp.broadcast_to(a, (STEPS, *a.shape)), x0)
     plan = Plan(x, jnp.asarray(rng.normal(size=(STEPS, 2))), [jnp.zeros((STEPS, 2, model.tangent_size))])
-    path = jax.tree.map(jnp.asarray, follow(model, z, noise, plan, u, model.first_hint()))
+    path = jax.tree.map(jnp.asarray, follow(model, z, noise, plan, u, model.first_guess()))
     one = jnp.ones((STEPS, 1, 1))
     return model, z, noise, path, Samples(u, one, jnp.zeros((STEPS, 1)), one)
 
@@ -101,12 +101,12 @@ def test_without_noise_nothing_is_left_out(swing):
 def test_jacobians_are_those_of_the_step(swing):
     """Backwards from velocities and readings, the rest by `carry`: the same as forwards through the whole step."""
     model, z, noise, path, samples = swing
-    assert 0 < int(jnp.sum(jnp.abs(path.hint) == 1)) < STEPS, "the element sticks and slips"
+    assert 0 < int(jnp.sum(jnp.abs(path.guess) == 1)) < STEPS, "the element sticks and slips"
     lin = jax.jit(linearise)(model, z, noise, path, samples)
 
     def step(d: jax.Array, w: jax.Array, z: jax.Array, k: int) -> jax.Array:
         x, x1 = (jax.tree.map(lambda a, i=i: a[i], path.x) for i in (k, k + 1))
-        end = model.replay(model.retract(x, d), model.prepare(z), samples.u[k], w, noise, path.hint[k])
+        end = model.replay(model.retract(x, d), model.prepare(z), samples.u[k], w, noise, path.guess[k])
         return model.local(end, x1)
 
     forwards = jax.jit(jax.vmap(jax.jacfwd(step, (0, 1, 2)), (None, 0, None, 0)))

@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 
 from spookax._results import ESTIMATE_RESULTS
 from spookax.estimation import Linearised, Problem, Settings, Stage, adjoint_smoother, covariance_filter, fit, linearise
-from spookax.estimation.batch import blocks
+from spookax.estimation.batch import step_blocks
 from spookax.estimation.batch.levels import Evidence, at_present, estimate_levels
 from spookax.estimation.batch.one_recording import filtered, gains_of, linearised, nudged
 from spookax.estimation.batch.problem import Iterate
@@ -208,7 +208,7 @@ def test_feedback_is_the_best_answer_to_a_departure(sweep, rng):
 
 
 def test_what_was_not_seen_does_not_matter(sweep):
-    missing = sweep.samples.seen == 0
+    missing = sweep.samples.weight == 0
     assert 0.1 < np.mean(missing) < 0.4
     strange = sweep.samples._replace(y=jnp.where(missing, jnp.nan, sweep.samples.y))
     lin = linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, strange)
@@ -216,7 +216,7 @@ def test_what_was_not_seen_does_not_matter(sweep):
         np.testing.assert_array_equal(a, b)
     assert np.all(np.asarray(lin.H)[missing[:, 0]] == 0)
     # rows that are not there at all: gains from the channels of one step and no other
-    alone = sweep.samples._replace(seen=jnp.zeros_like(sweep.samples.seen).at[10].set(1.0))
+    alone = sweep.samples._replace(weight=jnp.zeros_like(sweep.samples.weight).at[10].set(1.0))
     gains = feedback_gains(linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone))
     assert np.all(np.asarray(gains[11:]) == 0)
     short = Linearised(*(a[:11] for a in linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone)))
@@ -229,13 +229,13 @@ def test_what_was_not_seen_does_not_matter(sweep):
 
 def test_blocks_are_the_whole(sweep, rng, monkeypatch):
     """Every sweep in three blocks hands on what it needs: the results are those of one piece."""
-    monkeypatch.setattr(blocks, "BLOCK", STEPS // 3)
+    monkeypatch.setattr(step_blocks, "BLOCK", STEPS // 3)
     lin = linearised(MODEL, jnp.zeros(3), NOISE, sweep.path, sweep.samples)
     assert len(lin) == 3
-    for found, wanted in zip(blocks.joined(lin), sweep.lin, strict=True):
+    for found, wanted in zip(step_blocks.joined(lin), sweep.lin, strict=True):
         close(found, wanted)
     f, left = filtered(lin, sweep.w, sweep.Y0, sweep.P0)
-    for found, wanted in zip(blocks.joined(f), sweep.filtered, strict=True):
+    for found, wanted in zip(step_blocks.joined(f), sweep.filtered, strict=True):
         close(found, wanted)
     for found, wanted in zip(left, reduced(sweep.filtered), strict=True):
         close(found, wanted)
@@ -298,7 +298,7 @@ def surprise(samples: Samples, levels: jax.Array) -> jax.Array:
         return (m, P, total), None
 
     P = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0, 1.0, 1.0, 1e6, 1e6, 1e6]))
-    rows = (samples.u, samples.y[:, 0], samples.s[:, 0], samples.seen[:, 0])
+    rows = (samples.u, samples.y[:, 0], samples.s[:, 0], samples.weight[:, 0])
     return jax.lax.scan(body, (jnp.zeros(9), P, jnp.zeros(())), rows)[0][2]
 
 
@@ -308,8 +308,8 @@ def evidence(samples: Samples) -> Evidence:
     path = simulated(MODEL, Masses(np.zeros(2), np.zeros(2)), z, samples.u, jnp.zeros((LONG, 2)))
     lin = linearise(MODEL, jnp.asarray(z), NOISE, path, samples)
     P0 = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0]))
-    seen = np.asarray(samples.seen).sum(axis=(0, 1))
-    return Evidence(blocks.split(at_present(lin)), path.w, P0, seen)
+    seen = np.asarray(samples.weight).sum(axis=(0, 1))
+    return Evidence(step_blocks.split(at_present(lin)), path.w, P0, seen)
 
 
 SEARCH = 0.05  # what the search for the levels settles for
@@ -325,7 +325,7 @@ SEARCH = 0.05  # what the search for the levels settles for
     ],
 )
 def test_noise_levels_are_found_within_their_sampling_error(rng, monkeypatch, process, sensors, factors):
-    monkeypatch.setattr(blocks, "BLOCK", LONG // 3)
+    monkeypatch.setattr(step_blocks, "BLOCK", LONG // 3)
     factors = np.array(factors)
     data = [noisy(rng, factors) for _ in range(2)]
     found = np.append(*estimate_levels([evidence(samples) for samples in data], process, sensors))
@@ -356,7 +356,7 @@ def linear_rows(samples: Samples, unknowns: jax.Array) -> jax.Array:
     path = simulated(MODEL, Masses(unknowns[:2], unknowns[2:4]), z, samples.u, w)
     after = jax.tree.map(lambda a: a[1:], path.x)
     readings = jax.vmap(lambda x, x1, s: MODEL.observe(x, x1, z, s[0]))(before(path.x), after, samples.s)
-    e = (samples.seen * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
+    e = (samples.weight * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
     return jnp.concatenate([unknowns[4 : OWN - 1], e, OWN_WEIGHT * z[2:]])
 
 
@@ -392,7 +392,7 @@ def mean_square(slope, curvature):
 )
 def test_the_iteration_ends_at_dense_least_squares(rng, monkeypatch, marginal, block, lower, upper):
     """Determinants do not depend on parameters that enter linearly. A bound that cuts the optimum off is met."""
-    monkeypatch.setattr(blocks, "BLOCK", block)
+    monkeypatch.setattr(step_blocks, "BLOCK", block)
     lower, upper = np.array(lower), np.array(upper)
     data = [recording(rng, STEPS, FORCE, offset)[0] for offset in (0.2, -0.3)]
     problem = Problem(
@@ -467,9 +467,9 @@ class Slide(AbstractModel):
     def prepare(self, z):
         return jnp.exp(z)
 
-    def step(self, x, p, u, w, noise, hint):
+    def step(self, x, p, u, w, noise, guess):
         v = (p[0] * x.v + H * u + AMOUNT * noise.process * w) / (p[0] + H * p[1])
-        return Masses(x.q + H * v, v), hint
+        return Masses(x.q + H * v, v), guess
 
     def observe(self, x, x1, p, s):
         return x.q + s * H * x1.v

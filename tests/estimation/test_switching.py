@@ -41,8 +41,8 @@ class Linear(AbstractVectorModel):
     def prepare(self, z):
         return z
 
-    def step(self, x, p, u, w, noise, hint):
-        return A @ x + self.push * u[0] + self.G @ (noise.process * w), hint
+    def step(self, x, p, u, w, noise, guess):
+        return A @ x + self.push * u[0] + self.G @ (noise.process * w), guess
 
     def observe(self, x, x1, p, s):
         return x
@@ -83,7 +83,7 @@ def moments(weights, parts) -> Gauss:
 def textbook(samples: Samples, start: Gauss) -> tuple[list[Gauss], np.ndarray, float]:
     """Filtered moments, probabilities and log-likelihood: Bar-Shalom, Li, Kirubarajan (2001), section 11.6.6."""
     bank, mu, out, probabilities, total = [start, start], np.full(2, 0.5), [], [], 0.0
-    for u, y, seen in zip(*(np.asarray(a) for a in (samples.u, samples.y[:, 0], samples.seen[:, 0])), strict=True):
+    for u, y, seen in zip(*(np.asarray(a) for a in (samples.u, samples.y[:, 0], samples.weight[:, 0])), strict=True):
         likelihood = []
         for j, (m, P) in enumerate(bank):
             H = np.eye(2)[seen > 0]
@@ -126,7 +126,7 @@ def test_samples_one_by_one_and_recordings_at_once(rng):
     found, modes = imm.run(start, samples), start
     host, wanted = jax.tree.map(np.asarray, (samples, found))
     for k in range(STEPS):
-        modes, after = imm.update(modes, host.u[k], np.where(host.seen[k] > 0, host.y[k], np.nan))
+        modes, after = imm.update(modes, host.u[k], np.where(host.weight[k] > 0, host.y[k], np.nan))
         close(after.x, wanted.x[k])
         close(after.modes.log_probability, wanted.modes.log_probability[k])
         modes = imm.predict(modes, host.u[k])
@@ -206,9 +206,9 @@ def test_the_gate_of_a_bank_keeps_readings_from_states_and_modes(rng):
     """A jump of the sensor at one sample: the same as if it had not been read; with one mode, as the filter's gate."""
     samples, _, _ = switching_data(rng)
     at = 40
-    assert np.all(samples.seen[at] > 0)
+    assert np.all(samples.weight[at] > 0)
     jumped = samples._replace(y=samples.y.at[at].add(30.0))
-    without = samples._replace(seen=samples.seen.at[at].set(0.0))
+    without = samples._replace(weight=samples.weight.at[at].set(0.0))
     imm = IMM(filters(), TRANSITION, gate=30.0)
     start = imm.init(jnp.zeros(2), jnp.ones(2))
     found, wanted = (imm.run(start, s, trail=True) for s in (jumped, without))
@@ -239,7 +239,7 @@ def test_levels_that_change_from_sample_to_sample(rng):
     close(imm.run(*two, many=True).x[:, 1], plain.x)
     for k in range(3):
         level = jax.tree.map(lambda a, k=k: a[k], both)
-        modes, after = imm.update(modes, samples.u[k], samples.y[k], samples.seen[k], noise=level)
+        modes, after = imm.update(modes, samples.u[k], samples.y[k], samples.weight[k], noise=level)
         modes = imm.predict(modes, samples.u[k], level)
         close(after.x, plain.x[k])
 
@@ -287,7 +287,7 @@ def test_the_smoother_knows_more_than_the_filter():
 
 def exact(samples: Samples, start: Gauss, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Smoothed means and mode probabilities from all sequences of modes, each a dense Gaussian problem."""
-    y, seen, u = (np.asarray(a) for a in (samples.y[:, 0], samples.seen[:, 0], samples.u))
+    y, seen, u = (np.asarray(a) for a in (samples.y[:, 0], samples.weight[:, 0], samples.u))
     logs, means, sequences = [], [], []
     for code in range(2**steps):
         modes = [(code >> k) & 1 for k in range(steps)]
@@ -364,8 +364,8 @@ class Turns(AbstractModel):
     def prepare(self, z):
         return z
 
-    def step(self, x, p, u, w, noise, hint):
-        return x, hint
+    def step(self, x, p, u, w, noise, guess):
+        return x, guess
 
     def observe(self, x, x1, p, s):
         return jnp.zeros(3)
@@ -461,7 +461,7 @@ def test_elements_are_smoothed_each_by_itself(rng):
     for k in range(8):
         predictions = eqx.filter_vmap(lambda e, m, u=samples.u[k]: e.expected(m, u, jnp.zeros(1)))(both.elements, modes)
         shifts.append(others(predictions))
-        modes, _ = both.update(modes, samples.u[k], samples.y[k], samples.seen[k])
+        modes, _ = both.update(modes, samples.u[k], samples.y[k], samples.weight[k])
         modes = both.predict(modes, samples.u[k])
     for i, bank in enumerate(banks):
         seen = samples._replace(y=samples.y + jnp.stack(shifts)[:, i])

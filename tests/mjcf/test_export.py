@@ -109,7 +109,7 @@ KINDS = {
 
 def turned_round(joint: dict[str, Any]) -> dict[str, Any]:
     """The same joint with parent and child exchanged; of types whose axes are common to both sides."""
-    from spookax.mjcf.poses import rotation_vector
+    from spookax.mjcf.frame_poses import rotation_vector
     from spookax.scene.shapes import rotation_matrix
 
     R = rotation_matrix(joint["rotation"])

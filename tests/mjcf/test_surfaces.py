@@ -7,7 +7,7 @@ import pytest
 from mjcf.models import mujoco, write
 
 from spookax import load
-from spookax.constraints.contacts import gaps
+from spookax.constraints.contact_rows import gaps
 from spookax.mjcf import MjcfError, import_mjcf, write_mjcf
 from spookax.scene.contacts import joined_bodies, pairs_of
 

@@ -11,7 +11,7 @@ from benchmarks.chain import chain
 from spookax._results import STEP_RESULTS
 from spookax.complementarity import BlockPivoting, Lemke
 from spookax.constraints import prepare
-from spookax.estimation.batch import blocks
+from spookax.estimation.batch import step_blocks
 from spookax.estimation.batch.one_recording import Plan, follow
 from spookax.models import Multibody, ParameterMap, ProcessNoise
 from spookax.protocol import Noise
@@ -47,8 +47,8 @@ def followed(model: Multibody, x0, u):
     """The estimators' own trajectory, without noise and feedback."""
     x = jax.tree.map(lambda a: np.broadcast_to(a, (STEPS, *a.shape)), x0)
     m, n = model.noise_size, model.tangent_size
-    plan = Plan(x, np.zeros((STEPS, m)), [np.zeros((end - begin, m, n)) for begin, end in blocks.spans(STEPS)])
-    return follow(model, np.zeros(0), NOISE, plan, u, model.first_hint())
+    plan = Plan(x, np.zeros((STEPS, m)), [np.zeros((end - begin, m, n)) for begin, end in step_blocks.spans(STEPS)])
+    return follow(model, np.zeros(0), NOISE, plan, u, model.first_guess())
 
 
 def test_the_estimators_step_as_rollout_does(swing):
@@ -64,7 +64,7 @@ def test_the_estimators_step_as_rollout_does(swing):
     stuck = np.abs(np.asarray(found.info.levels)) < 1 - 1e-6
     assert stuck.any()
     assert not stuck.all()
-    np.testing.assert_allclose(path.hint, found.info.levels, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(path.guess, found.info.levels, rtol=0, atol=1e-9)
     ends = jax.vmap(lambda x: model.engine_state(x, model.params.com))(
         jax.tree.map(lambda a: jnp.asarray(a[1:]), path.x)
     )
@@ -78,17 +78,17 @@ def test_a_replay_is_the_step_with_its_derivative(swing):
     model, x0 = swing
     path = followed(model, x0, jnp.zeros((STEPS, 0)))
     k = STEPS // 2
-    x, hint = jax.tree.map(lambda a: jnp.asarray(a[k]), path.x), path.hint[k]
-    assert np.abs(np.abs(hint[np.abs(hint) < 1]) - 1).min(initial=1.0) > 1e-3
+    x, guess = jax.tree.map(lambda a: jnp.asarray(a[k]), path.x), path.guess[k]
+    assert np.abs(np.abs(guess[np.abs(guess) < 1]) - 1).min(initial=1.0) > 1e-3
     direction = jnp.asarray(np.random.default_rng(0).normal(size=model.tangent_size))
 
     def along(start, w, *, again: bool):
         p = model.prepare(jnp.zeros(0))
         begin, u = model.retract(x, start), jnp.zeros(0)
         if again:
-            x1 = model.replay(begin, p, u, w, NOISE, hint)
+            x1 = model.replay(begin, p, u, w, NOISE, guess)
         else:
-            x1, _ = model.step(begin, p, u, w, NOISE, path.hint[k - 1])
+            x1, _ = model.step(begin, p, u, w, NOISE, path.guess[k - 1])
         return direction @ model.local(x1, x)
 
     zero = jnp.zeros(model.tangent_size), jnp.zeros(model.noise_size)

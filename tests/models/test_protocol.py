@@ -53,18 +53,18 @@ class Able(
     def prepare(self, z):
         return z[0]
 
-    def step(self, x, p, u, w, noise, hint):
-        return self.stepped(x, p, u, w, noise, hint)[:2]
+    def step(self, x, p, u, w, noise, guess):
+        return self.stepped(x, p, u, w, noise, guess)[:2]
 
-    def stepped(self, x, p, u, w, noise, hint):
-        v = x.v + H * (u - p * x.q) + noise.process * w + hint
-        return Mass(x.q + H * v, v), 2 * hint, STEP_RESULTS.nonfinite_velocity
+    def stepped(self, x, p, u, w, noise, guess):
+        v = x.v + H * (u - p * x.q) + noise.process * w + guess
+        return Mass(x.q + H * v, v), 2 * guess, STEP_RESULTS.nonfinite_velocity
 
-    def first_hint(self):
+    def first_guess(self):
         return jnp.ones(1)
 
-    def replay(self, x, p, u, w, noise, hint):
-        return self.step(x, p, u, w, noise, hint / 2)[0]
+    def replay(self, x, p, u, w, noise, guess):
+        return self.step(x, p, u, w, noise, guess / 2)[0]
 
     @property
     def carried(self):
@@ -76,8 +76,8 @@ class Able(
     def retract_rates(self, x, d):
         return Mass(x.q, x.v + d)
 
-    def pushed(self, x, p, u, w, noise, hint, push):
-        return self.replay(x, p, u + push / H, w, noise, hint)
+    def pushed(self, x, p, u, w, noise, guess, push):
+        return self.replay(x, p, u + push / H, w, noise, guess)
 
     def needed(self, x, x1, p, change):
         return change
@@ -120,8 +120,8 @@ class Plain(AbstractVectorModel):
     def prepare(self, z):
         return z
 
-    def step(self, x, p, u, w, noise, hint):
-        return x + H * jnp.stack([x[1], u[0] - p[0] * x[0] + noise.process * w[0]]), hint
+    def step(self, x, p, u, w, noise, guess):
+        return x + H * jnp.stack([x[1], u[0] - p[0] * x[0] + noise.process * w[0]]), guess
 
     def observe(self, x, x1, p, s):
         return x[:1]
@@ -166,14 +166,14 @@ def test_a_model_with_parameters_as_states_does_what_its_model_does(rng):
     joint = WithParameters(model, 1, Drift(jnp.asarray(0.1)))
     x, x1 = (Mass(*jnp.asarray(rng.normal(size=(2, 1)))) for _ in range(2))
     p, both, both1 = model.prepare(z), AugmentedState(x, z), AugmentedState(x1, z + 1)
-    u, w, hint, still, half = jnp.ones(1), jnp.array([0.3]), jnp.array([0.5]), jnp.zeros(1), jnp.asarray(0.5)
-    ends = asked.stepped(joint, both, None, u, jnp.append(w, 0.0), NOISE, hint)
-    wanted = asked.stepped(model, x, p, u, w, NOISE, hint)
+    u, w, guess, still, half = jnp.ones(1), jnp.array([0.3]), jnp.array([0.5]), jnp.zeros(1), jnp.asarray(0.5)
+    ends = asked.stepped(joint, both, None, u, jnp.append(w, 0.0), NOISE, guess)
+    wanted = asked.stepped(model, x, p, u, w, NOISE, guess)
     same((ends[0].x, ends[1]), wanted[:2])
     assert ends[2] == wanted[2] == STEP_RESULTS.nonfinite_velocity
     again = asked.replayed(joint, both, None, u, jnp.append(w, 0.0), NOISE, ends[1])
     same(again.x, asked.replayed(model, x, p, u, w, NOISE, ends[1]))
-    same(asked.first_hint(joint), asked.first_hint(model))
+    same(asked.first_guess(joint), asked.first_guess(model))
     assert asked.carried(joint) == asked.carried(model) == 1
     same(joint.carry(both, both1, None), AugmentedState(model.carry(x, x1, p), z + 1))
     same(joint.retract_rates(both, jnp.array([2.0, 3.0])), joint.retract(both, jnp.array([0.0, 2.0, 3.0])))
@@ -195,11 +195,11 @@ def test_a_model_with_parameters_as_states_does_what_its_model_does(rng):
 def test_what_holds_for_a_model_without_capabilities(model):
     x = jnp.array([0.2, 0.1])
     z, x = (jnp.zeros(0), AugmentedState(x, jnp.ones(1))) if isinstance(model, WithParameters) else (jnp.ones(1), x)
-    given = x, model.prepare(z), jnp.ones(1), jnp.ones(1), NOISE, asked.first_hint(model)
-    x1, hint, result = asked.stepped(model, *given)
+    given = x, model.prepare(z), jnp.ones(1), jnp.ones(1), NOISE, asked.first_guess(model)
+    x1, guess, result = asked.stepped(model, *given)
     same(x1, model.step(*given)[0])
     same(asked.replayed(model, *given), x1)
-    assert hint.size == 0
+    assert guess.size == 0
     assert result == STEP_RESULTS.successful
     assert asked.carried(model) == 0
     assert asked.admissible(model, x, given[1]) is x

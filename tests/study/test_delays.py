@@ -68,7 +68,7 @@ def test_readings_lie_where_their_delay_says_and_commands_reach_back_to_the_boun
     (samples,), (grid,), (recording,) = setup.problem.samples, setup.grids, setup.recordings
     assert setup.system.history == 16  # 12.5 steps and the one before, up to a power of two
     np.testing.assert_array_equal(grid.earlier, [2, 0])  # 2.5 steps, to even
-    y, s, seen = map(np.asarray, (samples.y, samples.s, samples.seen))
+    y, s, seen = map(np.asarray, (samples.y, samples.s, samples.weight))
     read = recording.sensors["angle"][:, 0]
     np.testing.assert_array_equal(y[: STEPS - 2, 0, 0], read[2:])
     np.testing.assert_allclose(s[: STEPS - 2, 0], [[2.0, 0.0]] * (STEPS - 2), atol=1e-9)

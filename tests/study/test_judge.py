@@ -20,7 +20,7 @@ def setup(signal: float = 1.0) -> Any:
     return SimpleNamespace(
         recordings=(SimpleNamespace(name="run"),),
         grids=(SimpleNamespace(step_of=np.arange(STEPS - 1), times=0.1 * np.arange(STEPS + 1)),),
-        problem=SimpleNamespace(samples=(SimpleNamespace(y=y, seen=np.ones_like(y)),)),
+        problem=SimpleNamespace(samples=(SimpleNamespace(y=y, weight=np.ones_like(y)),)),
         channels=["encoder"],
         sensor_sd=np.array([0.01]),
     )

@@ -21,10 +21,10 @@ from spookax.study.latent import laws
 from spookax.study.latent.base import base_motion
 from spookax.study.latent.correction import correction
 from spookax.study.latent.evidence import laplace, maximum
-from spookax.study.latent.model import Force, Mechanism
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.sliding import Points
 from spookax.study.latent.static import Slip, static_friction, static_of
+from spookax.study.latent.switching_model import Force, Mechanism
 
 ROOT = Path(__file__).parents[2]
 STUDY = """

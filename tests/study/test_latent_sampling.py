@@ -14,12 +14,12 @@ from spookax import find_force
 from spookax._typing import Array
 from spookax.cli import app
 from spookax.scene import FileError
-from spookax.study.latent import model
+from spookax.study.latent import switching_model
 from spookax.study.latent.evidence import Maximum
 from spookax.study.latent.fitting import along_axes, averaged, fitted
-from spookax.study.latent.model import Mechanism, Setting
 from spookax.study.latent.record import Record
 from spookax.study.latent.sampling import Draws, quality, sampled
+from spookax.study.latent.switching_model import Mechanism, Setting
 from spookax.study.latent.unfinished import Unfinished
 
 
@@ -127,7 +127,7 @@ def test_draws_and_a_grid_over_a_real_evidence(monkeypatch):
     assert np.all(np.abs(np.std(kept, axis=0) / sd - 1) < 4 / np.sqrt(own.effective))
 
     whole = found.posterior.gradient(jnp.asarray(found.log))
-    monkeypatch.setattr(model, "_PIECE", 60)
+    monkeypatch.setattr(switching_model, "_PIECE", 60)
     pieces = jax.jit(lambda log: found.posterior.gradient(log))(jnp.asarray(found.log))
     np.testing.assert_allclose(pieces[0], whole[0], rtol=1e-10)
     np.testing.assert_allclose(pieces[1], whole[1], rtol=1e-6, atol=1e-6)

@@ -27,7 +27,7 @@ def found(monkeypatch: pytest.MonkeyPatch, cost_of_a_reading: float, right: floa
 
     def set_up(study: Any, scene: Any, recordings: list[Any]) -> Any:
         (factor,) = {float(v) for r in recordings for v in r.sensors["angle"][:, 0]}
-        samples = [SimpleNamespace(seen=np.ones((READINGS, 1, 1)))]
+        samples = [SimpleNamespace(weight=np.ones((READINGS, 1, 1)))]
         return SimpleNamespace(factor=factor, problem=SimpleNamespace(samples=samples, factor=factor))
 
     class Estimator:

@@ -15,9 +15,9 @@ from study.test_identify import GAIN, SD, SWING, H, entry, pendulum, write_csv
 import spookax as sx
 from spookax.estimation import IMM
 from spookax.scene import Scene
-from spookax.study.file.model import Recursive
 from spookax.study.file.modes import changes, first_probability, transition
 from spookax.study.file.read import read_study
+from spookax.study.file.study import Recursive
 from spookax.study.running.passes import by_bank, by_filter
 from spookax.study.tracking.filter_recordings import Tracking, _Tracker, filter_recordings, smooth_recordings
 

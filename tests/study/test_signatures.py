@@ -30,7 +30,7 @@ def told(readings: np.ndarray) -> list[Explained]:
     lin = Linearised(A=none, B=none, C=none, H=none, J=none, D=parameter, e=nu)
     filled = dict.fromkeys(Filtered._fields, none) | {"nu": nu, "S": parameter}
     part = Part([lin], np.zeros((1, 1)), np.zeros((1, 1)), [Filtered(**filled)], [], *(np.zeros((1, 1)) for _ in "Ngq"))
-    samples = SimpleNamespace(seen=np.ones((steps, 1, 1)))
+    samples = SimpleNamespace(weight=np.ones((steps, 1, 1)))
     problem = SimpleNamespace(
         samples=[samples], own_weight=np.zeros(0), weight=np.zeros(1), prior=np.zeros(1), z0=np.zeros(1)
     )

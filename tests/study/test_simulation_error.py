@@ -10,7 +10,7 @@ from cli.scenes import SLIDER
 import spookax as sx
 from spookax.study import read_recordings
 from spookax.study.comparing.simulation_error import simulation_error
-from spookax.study.file.check import sensor_dimensions
+from spookax.study.file.against_scene import sensor_dimensions
 
 H, GAIN, NOISE = 0.01, 4.0, 1e-3
 MASS = "bodies.cart.mass"

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene
+from ..scene.files import is_study
 from ..scene.located import load_located
-from ..scene.read import is_study
+from ..study.file.against_scene import check_against_scene, sensor_dimensions
 from ..study.file.bodies import idle_doubts, in_the_way
-from ..study.file.check import check_against_scene, sensor_dimensions
 from ..study.file.read import is_latent, read_study
 from ..study.latent.record import Record, read_latent, read_records
 from ..study.recordings.doubts import angle_doubts, fastest_turn, recording_doubts, step_doubts

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ..scene import FileProblem, Scene
 from ..scene.explain import nearest
-from ..study.file.model import Column, RecordingSpec
+from ..study.file.study import Column, RecordingSpec
 from ..study.file.table import Report, read_table
 from ..study.file.units import split_header
 from ..study.recordings.doubts import stamp_doubts

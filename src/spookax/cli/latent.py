@@ -53,7 +53,7 @@ def latent(
             told.phase("starting JAX")
             from ..loading import enable_x64
             from ..report import write_latent
-            from ..report.latent import latent_cautions
+            from ..report.latent_charts import latent_cautions
             from ..study.latent.record import read_latent
             from ..study.latent.run import latent as run
             from ..study.latent.unfinished import UNFINISHED

@@ -15,7 +15,7 @@ from ..constraints import axes
 from ..math import rotation
 from ..scene import Scene
 from ..stepping import Trajectory
-from ..study.file.check import sensor_dimensions
+from ..study.file.against_scene import sensor_dimensions
 from ..study.file.units import SI_UNIT
 from ..system import Params, Sensor, System
 from .check import length

@@ -26,17 +26,17 @@ def sphere_box(A, B):
 
 def balls(q: Array, radius: Array, B) -> tuple[Array, Array, Array]:
     """Place, normal and gap of balls with their centres at q (k, 3) in the axes of the box."""
-    d = q - jnp.clip(q, -B.size, B.size)
+    d = q - jnp.clip(q, -B.size[None], B.size[None])
     square = jnp.sum(d * d, axis=-1)
     outside = square > 0
     distance = jnp.sqrt(jnp.where(outside, square, 1.0))
-    depth = jnp.abs(q) - B.size
-    face = jnp.arange(3) == jnp.argmax(depth, axis=-1)[:, None]
+    depth = jnp.abs(q) - B.size[None]
+    face = jnp.arange(3)[None] == jnp.argmax(depth, axis=-1)[:, None]
     out = jnp.where(face, jnp.where(q < 0, -1.0, 1.0), 0.0)
     normal = jnp.where(outside[:, None], d / distance[:, None], out)
     gap = jnp.where(outside, distance, jnp.sum(jnp.where(face, depth, 0.0), axis=-1)) - radius
     point = q - normal * (radius + gap / 2)[:, None]
-    return B.r + matmul(point, B.R.T), matmul(normal, B.R.T), gap
+    return B.r[None] + matmul(point, B.R.T), matmul(normal, B.R.T), gap
 
 
 def box_box(A, B):
@@ -83,17 +83,17 @@ def _cut(X, Y, face: Array) -> tuple[Array, Array, Array, Array]:
     toward = jnp.where(jnp.sum(axes_Y[other] * out) > 0, -1.0, 1.0)
     centre = matvec(to_face, Y.r + toward * Y.size[other] * axes_Y[other] - X.r).at[2].add(-X.size[face])
     p, q = (matvec(to_face, axes_Y[(other + k) % 3] * Y.size[(other + k) % 3]) for k in (1, 2))
-    quad = centre + square[:, :1] * p + square[:, 1:] * q
+    quad = centre[None] + square[:, :1] * p[None] + square[:, 1:] * q[None]
 
     # the corners of the rectangle, seen in the parallelogram's own coordinates
-    corners = square * limits
-    rest = corners - centre[:2]
+    corners = square * limits[None]
+    rest = corners - centre[None, :2]
     area = p[0] * q[1] - p[1] * q[0]
     area = jnp.where(jnp.abs(area) > 0, area, 1.0)  # of a face that is seen along: not the nearest
     alpha, beta = (rest[:, 0] * q[1] - rest[:, 1] * q[0]) / area, (p[0] * rest[:, 1] - p[1] * rest[:, 0]) / area
     lifted = jnp.concatenate([corners, (centre[2] + alpha * p[2] + beta * q[2])[:, None]], axis=-1)
     within = [
-        jnp.all(jnp.abs(quad[:, :2]) <= limits + ROUND, axis=-1),
+        jnp.all(jnp.abs(quad[:, :2]) <= limits[None] + ROUND, axis=-1),
         (jnp.abs(alpha) <= 1 + ROUND) & (jnp.abs(beta) <= 1 + ROUND),
     ]
     candidates = [quad, lifted]
@@ -109,15 +109,15 @@ def _cut(X, Y, face: Array) -> tuple[Array, Array, Array, Array]:
     found, valid = jnp.concatenate(candidates), jnp.concatenate(within)
     kept, live = first_ones(found, valid, _KEPT, ALIKE * limits[0] * limits[1])
     base = X.r + X.size[face] * out
-    points = base + kept[:, :1] * u + kept[:, 1:2] * w + kept[:, 2:] / 2 * out
+    points = base[None] + kept[:, :1] * u[None] + kept[:, 1:2] * w[None] + kept[:, 2:] / 2 * out[None]
     return points, out, kept[:, 2], live
 
 
 def _crossing(A, B, axes_A: Array, axes_B: Array, normal: Array, edges: Array) -> tuple[Array, Array]:
     """The point halfway between the edges of A and B whose product is `normal`, and their gap."""
     a, b = edges // 3, edges % 3
-    on_A = jnp.where(matvec(axes_A, normal) > 0, 1.0, -1.0) * (jnp.arange(3) != a)
-    on_B = jnp.where(matvec(axes_B, normal) > 0, -1.0, 1.0) * (jnp.arange(3) != b)
+    on_A = jnp.where(jnp.arange(3) != a, jnp.where(matvec(axes_A, normal) > 0, 1.0, -1.0), 0.0)
+    on_B = jnp.where(jnp.arange(3) != b, jnp.where(matvec(axes_B, normal) > 0, -1.0, 1.0), 0.0)
     p, q = A.r + matvec(A.R, on_A * A.size), B.r + matvec(B.R, on_B * B.size)
     u, w, d = axes_A[a], axes_B[b], p - q
     cos = jnp.sum(u * w)

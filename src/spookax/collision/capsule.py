@@ -19,7 +19,7 @@ def capsule_box(A: Posed, B: Posed) -> tuple[Array, ...]:
     """On a box."""
     along, c, length = _axis(A, B)
     t, within = _nearest_to_box(along, c, length, B.size)
-    q = c + jnp.append(jnp.stack([length, -length]), t)[:, None] * along
+    q = c[None] + jnp.append(jnp.stack([length, -length]), t)[:, None] * along[None]
     return _all(A, B, cube(B.size), box.balls(q, A.size[0], B), within)
 
 
@@ -27,7 +27,7 @@ def capsule_mesh(A: Posed, B: Posed) -> tuple[Array, ...]:
     """On a mesh."""
     along, c, length = _axis(A, B)
     t, within = _nearest_to_mesh(along, c, length, B.solid)
-    q = c + jnp.append(jnp.stack([length, -length]), t)[:, None] * along
+    q = c[None] + jnp.append(jnp.stack([length, -length]), t)[:, None] * along[None]
     return _all(A, B, B.solid, polyhedron.balls(q, A.size[0], B), within)
 
 
@@ -42,8 +42,8 @@ def _all(
     """The places of balls at both ends and the nearest point, then those of what lies on a face."""
     q, normal, height, live = _lying(*_axis(A, B), P)
     gap = height - A.size[0]
-    point = q - normal * (A.size[0] + gap / 2)[:, None]
-    lying = B.r + matmul(point, B.R.T), jnp.broadcast_to(matvec(B.R, normal), q.shape), gap
+    point = q - normal[None] * (A.size[0] + gap / 2)[:, None]
+    lying = B.r[None] + matmul(point, B.R.T), jnp.broadcast_to(matvec(B.R, normal), q.shape), gap
     found = (jnp.concatenate(both) for both in zip(nearest, lying, strict=True))
     return *found, jnp.concatenate([jnp.ones(2, dtype=bool), within[None], live])
 
@@ -58,7 +58,7 @@ def _lying(
     f = jnp.argmax(jnp.min(jax.lax.stop_gradient(heights), axis=1))
     face, out = P.facets[f], P.normals[f]
     side = rotation.cross(jnp.roll(face, -1, axis=0) - face, jnp.broadcast_to(out, face.shape))
-    beyond, slope = jnp.sum(side * (c - face), axis=-1), matvec(side, along)
+    beyond, slope = jnp.sum(side * (c[None] - face), axis=-1), matvec(side, along)
     slanted = jnp.abs(slope) > ROUND * jnp.sqrt(jnp.sum(jax.lax.stop_gradient(side) ** 2, axis=-1))
     t = -beyond / jnp.where(slanted, slope, 1.0)
     high = jnp.min(jnp.where(slanted & (slope > 0), t, jnp.inf))
@@ -66,7 +66,7 @@ def _lying(
     over = (low < high) & ~jnp.any(~slanted & (beyond > 0))
     t = jnp.stack([low, high])
     exists = over & (jnp.abs(t) < length)
-    q = c + jnp.where(exists, t, 0.0)[:, None] * along
+    q = c[None] + jnp.where(exists, t, 0.0)[:, None] * along[None]
     height = matmul(P.normals, q.T) - jnp.sum(P.normals * P.facets[:, 0], axis=1)[:, None]
     below = jnp.max(height, axis=0) <= ROUND
     return q, out, height[f], exists & ((height[f] >= 0) | below)
@@ -79,15 +79,16 @@ def _nearest_to_box(along: Array, c: Array, length: Array, size: Array) -> tuple
     passes the planes of the faces: between the two of them next to the root it is a straight line.
     """
     slanted = jnp.abs(along) > ROUND
-    to_faces = (jnp.stack([size, -size]) - c) / jnp.where(slanted, along, 1.0)
+    to_faces = (jnp.stack([size, -size]) - c[None]) / jnp.where(slanted, along, 1.0)[None]
     ends = jnp.stack([length, -length])
     t = jnp.concatenate([jnp.clip(jnp.where(slanted, to_faces, length), -length, length).reshape(-1), ends])
 
     def slope(t: Array) -> Array:
-        q = c + t[..., None] * along
-        return jnp.sum((q - jnp.clip(q, -size, size)) * along, axis=-1)
+        q = c + t * along
+        return jnp.sum((q - jnp.clip(q, -size, size)) * along)
 
-    falls, rises = slope(t) <= 0, slope(t) >= 0
+    slopes = jax.vmap(slope)(t)
+    falls, rises = slopes <= 0, slopes >= 0
     low, high = jnp.max(jnp.where(falls, t, -length)), jnp.min(jnp.where(rises, t, length))
     a, b = slope(low), slope(high)
     grows = b - a > 0
@@ -103,14 +104,14 @@ def _nearest_to_mesh(along: Array, c: Array, length: Array, P: Polyhedron) -> tu
     """
     start, edge = P.edges[:, 0], P.edges[:, 1] - P.edges[:, 0]
     ee, ea = jnp.sum(edge * edge, axis=-1), matvec(edge, along)
-    d = start - c
+    d = start - c[None]
     square = ee - ea * ea
     crosses = square > PARALLEL * ee
     part = (ea * matvec(d, along) - jnp.sum(edge * d, axis=-1)) / jnp.where(crosses, square, 1.0)
     crosses = crosses & (part > 0) & (part < 1)
     corners = jnp.concatenate([start + part[:, None] * edge, P.vertices])
-    t = matvec(corners - c, along)
-    away = c + t[:, None] * along - corners
+    t = matvec(corners - c[None], along)
+    away = c[None] + t[:, None] * along[None] - corners
     highest = jnp.max(matmul(away, P.vertices.T), axis=1)
     reached = highest <= jnp.sum(away * corners, axis=-1) + ROUND * jnp.sqrt(jnp.sum(away * away, axis=-1))
     valid = reached & (jnp.abs(t) < length) & jnp.concatenate([crosses, jnp.ones(len(P.vertices), dtype=bool)])

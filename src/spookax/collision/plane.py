@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array
-from ..math.product import matmul, matvec
+from ..math.product import matmul
 
 _STANDING = 0.1  # squared sine of the tilt below which a cylinder may stand on a rim
 _CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
@@ -15,7 +15,7 @@ _CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 def _above(A, B, points: Array) -> tuple[Array, Array, Array, Array]:
     """Points of a surface as places on the plane."""
     n = B.R[:, 2]
-    gap = jnp.sum((points - B.r) * n, axis=-1)
+    gap = jnp.sum((points - B.r[None]) * n[None], axis=-1)
     return points, jnp.broadcast_to(n, points.shape), gap, jnp.ones(points.shape[:1], dtype=bool)
 
 
@@ -26,18 +26,18 @@ def sphere(A, B):
 
 def capsule(A, B):
     """The lowest points of both ends."""
-    ends = A.r + jnp.stack([A.R[:, 2], -A.R[:, 2]]) * A.size[1]
-    return _above(A, B, ends - A.size[0] * B.R[:, 2])
+    ends = A.r[None] + jnp.stack([A.R[:, 2], -A.R[:, 2]]) * A.size[1]
+    return _above(A, B, ends - A.size[0] * B.R[None, :, 2])
 
 
 def box(A, B):
     """All corners: a choice among them could jump."""
-    return _above(A, B, A.r + matvec(jnp.broadcast_to(A.R, (8, 3, 3)), _CORNERS.astype(A.size.dtype) * A.size))
+    return _above(A, B, A.r[None] + matmul(_CORNERS.astype(A.size.dtype) * A.size[None], A.R.T))
 
 
 def mesh(A, B):
     """All vertices: a choice among them could jump."""
-    points, normal, gap, _ = _above(A, B, A.r + matmul(A.solid.vertices, A.R.T))
+    points, normal, gap, _ = _above(A, B, A.r[None] + matmul(A.solid.vertices, A.R.T))
     return points, normal, gap, A.solid.is_vertex
 
 
@@ -53,8 +53,8 @@ def cylinder(A, B):
     lowest = jnp.where(tilted, down / jnp.sqrt(jnp.where(tilted, square, 1.0)), A.R[:, 0])
     fixed = jnp.stack([A.R[:, 0], A.R[:, 1], -A.R[:, 0], -A.R[:, 1]])
     rim = A.size[0] * jnp.concatenate([fixed, lowest[None]])
-    ends = A.size[1] * along
-    points, normal, gap, _ = _above(A, B, A.r + jnp.concatenate([rim + ends, rim - ends]))
+    ends = A.size[1] * along[None]
+    points, normal, gap, _ = _above(A, B, A.r[None] + jnp.concatenate([rim + ends, rim - ends]))
     stands = square < _STANDING
     live = jnp.array([False, False, False, False, True]) | stands
     return points, normal, gap, jnp.concatenate([live, live])

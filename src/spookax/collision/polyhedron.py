@@ -32,7 +32,7 @@ def balls(q: Float[Array, "k 3"], radius: Array, B: Posed) -> tuple[Array, Array
     normal, distance = jax.vmap(lambda at: _out_of(B.solid, at))(q)
     gap = distance - radius
     point = q - normal * (radius + gap / 2)[:, None]
-    return B.r + matmul(point, B.R.T), matmul(normal, B.R.T), gap
+    return B.r[None] + matmul(point, B.R.T), matmul(normal, B.R.T), gap
 
 
 def _out_of(P: Polyhedron, q: Float[Array, " 3"]) -> tuple[Float[Array, " 3"], Float[Array, ""]]:
@@ -41,12 +41,12 @@ def _out_of(P: Polyhedron, q: Float[Array, " 3"]) -> tuple[Float[Array, " 3"], F
     Where the nearest point is on an edge or a corner, the facets that meet there have it in common. Which facet and
     which part of it is nearest is no derivative.
     """
-    height = jnp.sum((q - P.facets[:, 0]) * P.normals, axis=-1)
-    over = q - height[:, None] * P.normals
+    height = jnp.sum((q[None] - P.facets[:, 0]) * P.normals, axis=-1)
+    over = q[None] - height[:, None] * P.normals
     start, end = jnp.moveaxis(P.edges, 1, 0)
     along = end - start
-    part = jnp.clip(jnp.sum((q - start) * along, axis=-1) / jnp.sum(along * along, axis=-1), 0.0, 1.0)
-    away = q - jnp.concatenate([over, start + part[:, None] * along])
+    part = jnp.clip(jnp.sum((q[None] - start) * along, axis=-1) / jnp.sum(along * along, axis=-1), 0.0, 1.0)
+    away = q[None] - jnp.concatenate([over, start + part[:, None] * along])
     within = jnp.concatenate([_above(P, over), jnp.ones(len(start), dtype=bool)])
     d = away[jnp.argmin(jnp.where(within, jnp.sum(away * away, axis=-1), jnp.inf))]
     outside = (jnp.max(height) > 0) & (jnp.sum(d * d) > 0)
@@ -75,11 +75,10 @@ def mesh_mesh(A: Posed, B: Posed) -> tuple[Array, ...]:
 def _moved(P: Polyhedron, X: Posed) -> Polyhedron:
     """A polyhedron in the world."""
 
-    def turned(a: Array) -> Array:
-        return matmul(a.reshape(-1, 3), X.R.T).reshape(a.shape)
+    def turned(a: Array, by: Float[Array, " 3"] | float = 0.0) -> Array:
+        return (matmul(a.reshape(-1, 3), X.R.T) + by).reshape(a.shape)
 
-    place = (turned(a) + X.r for a in (P.vertices, P.facets, P.edges))
-    vertices, facets, edges = place
+    vertices, facets, edges = (turned(a, X.r[None]) for a in (P.vertices, P.facets, P.edges))
     return Polyhedron(vertices, P.is_vertex, facets, turned(P.normals), edges, turned(P.sides))
 
 
@@ -154,11 +153,11 @@ def _cut(
     u = face[1] - face[0]
     u = u / jnp.sqrt(jnp.sum(u * u))
     axes = jnp.stack([u, rotation.cross(out, u), out])
-    p, q = matmul(face - face[0], axes.T), matmul(other - face[0], axes.T)
+    p, q = matmul(face - face[:1], axes.T), matmul(other - face[:1], axes.T)
     m = matvec(axes, normal)
     faces = m[2] < -ROUND
     slope = -m[:2] / jnp.where(faces, m[2], 1.0)
-    lifted = p.at[:, 2].set(q[0, 2] + jnp.sum((p[:, :2] - q[0, :2]) * slope, axis=-1))
+    lifted = p.at[:, 2].set(q[0, 2] + jnp.sum((p[:, :2] - q[:1, :2]) * slope[None], axis=-1))
     side_p, side_q = (jnp.roll(x, -1, axis=0) - x for x in (p, q))
     area = jnp.sum(_turn(p, jnp.roll(p, -1, axis=0))) / 2
 
@@ -173,7 +172,7 @@ def _cut(
     # the other facet is seen from behind, clockwise
     valid = jnp.concatenate([_inside(q, p, side_p), faces & _inside(p, q, -side_q), crosses.reshape(-1)])
     places, live = first_ones(found, valid, len(p) + len(q), ALIKE * area / 4)
-    points = face[0] + matmul(places * jnp.array([1, 1, 0.5], dtype=places.dtype), axes)
+    points = face[:1] + matmul(places * jnp.array([[1, 1, 0.5]], dtype=places.dtype), axes)
     return points, out, places[:, 2], live
 
 
@@ -185,7 +184,7 @@ def _turn(a: Array, b: Array) -> Array:
 def _inside(x: Float[Array, "k 3"], corner: Float[Array, "c 3"], side: Float[Array, "c 3"]) -> Bool[Array, " k"]:
     """Whether points lie on the left of all sides, seen along the third axis."""
     length = jnp.sqrt(jnp.sum(jax.lax.stop_gradient(side)[:, :2] ** 2, axis=-1))
-    return jnp.all(_turn(side[None], x[:, None] - corner[None]) >= -ROUND * length, axis=1)
+    return jnp.all(_turn(side[None], x[:, None] - corner[None]) >= -ROUND * length[None], axis=1)
 
 
 def first_ones(
@@ -198,5 +197,5 @@ def first_ones(
     before = np.tri(len(flat), k=-1, dtype=bool)
     valid = valid & ~jnp.any(near & before & valid[None], axis=1)
     place = jnp.cumsum(valid) - 1
-    chosen = (valid & (place == np.arange(count)[:, None])).astype(found.dtype)
+    chosen = (valid & (place[None] == np.arange(count)[:, None])).astype(found.dtype)
     return matmul(chosen, found), jnp.arange(count) <= place[-1]

@@ -75,4 +75,11 @@ def cube(size: Float[Array, " 3"], corners: int = 4) -> Polyhedron:
     vertices = _EDGES[:4].reshape(8, 3)
     signs = (a.astype(size.dtype) for a in (vertices, facets, _NORMALS, _EDGES, _SIDES))
     vertices, facets, normals, edges, sides = map(jnp.asarray, signs)
-    return Polyhedron(vertices * size, jnp.ones(8, dtype=bool), facets * size, normals, edges * size, sides)
+    return Polyhedron(
+        vertices * size[None],
+        jnp.ones(8, dtype=bool),
+        facets * size[None, None],
+        normals,
+        edges * size[None, None],
+        sides,
+    )

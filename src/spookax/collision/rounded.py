@@ -22,8 +22,8 @@ def between(p: Array, q: Array, radius_p: Array, radius_q: Array, otherwise: Arr
 
 def nearest_on_axis(p: Array, B) -> Array:
     """The points of a capsule's axis that are nearest to p (k, 3)."""
-    along = jnp.clip(jnp.sum((p - B.r) * B.R[:, 2], axis=-1), -B.size[1], B.size[1])
-    return B.r + along[:, None] * B.R[:, 2]
+    along = jnp.clip(jnp.sum((p - B.r[None]) * B.R[None, :, 2], axis=-1), -B.size[1], B.size[1])
+    return B.r[None] + along[:, None] * B.R[None, :, 2]
 
 
 def sphere_sphere(A, B):
@@ -41,7 +41,7 @@ def sphere_capsule(A, B):
 def capsule_capsule(A, B):
     """The four ends, each against the other capsule, and the crossing of the axes where it is within both: none of them
     is chosen, so that nothing jumps where one takes over from another."""
-    ends_A, ends_B = (X.r + jnp.stack([X.R[:, 2], -X.R[:, 2]]) * X.size[1] for X in (A, B))
+    ends_A, ends_B = (X.r[None] + jnp.stack([X.R[:, 2], -X.R[:, 2]]) * X.size[1] for X in (A, B))
     a, b, d = A.R[:, 2], B.R[:, 2], B.r - A.r
     cos = jnp.sum(a * b)
     square = 1 - cos * cos

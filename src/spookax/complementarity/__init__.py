@@ -6,9 +6,9 @@ from .block_pivoting import BlockPivoting as BlockPivoting
 from .derivative import free_rows as free_rows
 from .derivative import solve_mlcp as solve_mlcp
 from .lemke import Lemke as Lemke
-from .problem import MLCP as MLCP
-from .problem import AbstractMLCPSolver as AbstractMLCPSolver
-from .problem import Solution as Solution
+from .mlcp import MLCP as MLCP
+from .mlcp import AbstractMLCPSolver as AbstractMLCPSolver
+from .mlcp import Solution as Solution
 from .projected import ProjectedGaussSeidel as ProjectedGaussSeidel
 from .projected import projected_sweeps as projected_sweeps
 from .replay import Replay as Replay

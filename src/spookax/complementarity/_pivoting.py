@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .active_set import active_set_solve
-from .problem import MLCP
+from .mlcp import MLCP
 
 RUNNING, SOLVED, RAY, LIMIT = 0, 1, 2, 3
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..math import small
-from .problem import MLCP
+from .mlcp import MLCP
 
 
 def active_set(

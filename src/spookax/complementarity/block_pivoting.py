@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._results import MLCP_RESULTS
 from .active_set import refined_solve
-from .problem import MLCP, AbstractMLCPSolver, Solution
+from .mlcp import MLCP, AbstractMLCPSolver, Solution
 
 Trial = TypeVar("Trial")
 Sides = Float[Array, " n"]

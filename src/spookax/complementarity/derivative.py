@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 from .._results import MLCP_RESULTS
 from .active_set import active_set, active_set_solve
 from .lemke import Lemke
-from .problem import MLCP, AbstractMLCPSolver, Solution
+from .mlcp import MLCP, AbstractMLCPSolver, Solution
 
 DEFAULT_SOLVER = Lemke()
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._results import MLCP_RESULTS
 from ._pivoting import LIMIT, RAY, SOLVED, follow_path
 from .active_set import active_set_solve, refined_solve
-from .problem import MLCP, AbstractMLCPSolver, Solution
+from .mlcp import MLCP, AbstractMLCPSolver, Solution
 from .projected import projected_sweeps
 
 

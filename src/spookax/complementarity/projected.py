@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._results import MLCP_RESULTS
-from .problem import MLCP, AbstractMLCPSolver, Solution
+from .mlcp import MLCP, AbstractMLCPSolver, Solution
 
 
 def projected_sweeps(problem: MLCP, x: Float[Array, " n"], sweeps: Array | int) -> Float[Array, " n"]:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from .._results import MLCP_RESULTS
 from .._typing import Array
-from .problem import MLCP, AbstractMLCPSolver, Solution
+from .mlcp import MLCP, AbstractMLCPSolver, Solution
 
 
 class Replay(AbstractMLCPSolver):

@@ -28,7 +28,7 @@ from ..math import rotation
 from ..math.blocks import sums, take
 from ..math.product import matvec
 from ..system import Params, State, System
-from . import axes, bounded, boxes, contacts, custom, frames, gyro, joints, motors
+from . import axes, bounded, boxes, contact_rows, custom, frames, gyro, motors, shipped_joints
 from .boxes import Box
 from .prepared import Prepared, damping, inverse_masses, mass_matrix
 
@@ -51,7 +51,7 @@ class Rows(eqx.Module):
     sigma: Float[Array, "nodes rows"]
     a: Float[Array, "nodes rows"]
     box: Box
-    contacts: contacts.Contacts | None  # None in a mechanism without
+    contacts: contact_rows.Contacts | None  # None in a mechanism without
     position: Float[Array, " axes"]  # unwrapped coordinates at t_k; not part of the equations
 
 
@@ -75,7 +75,9 @@ def joint_rows(
     order: list[int] = []
     for kind in dict.fromkeys(j.kind for j in system.joints):
         members = [i for i, j in enumerate(system.joints) if j.kind == kind]
-        for part, found in zip(parts, joints.rows(kind, joints.take(kin.joints, tuple(members))), strict=True):
+        for part, found in zip(
+            parts, shipped_joints.rows(kind, shipped_joints.take(kin.joints, tuple(members))), strict=True
+        ):
             missing = [(0, 0), (0, system.width - found.shape[1])] + [(0, 0)] * (found.ndim - 2)
             part.append(jnp.pad(found, missing))
         order += members
@@ -191,7 +193,7 @@ def assemble(
     if system.own_lines:
         kappa = jnp.concatenate([kappa, jnp.zeros_like(own.offset)])
     box = boxes.rows(system, boxes.Here(prepared, command, rate, position, state.deflection, own))
-    touch = contacts.rows(system, params, state.r, state.e, v) if system.contacts.pairs else None
+    touch = contact_rows.rows(system, params, state.r, state.e, v) if system.contacts.pairs else None
     return Rows(D, -(kick + impulse), kappa, b_A, b_B, own.b, own.b_ahead, G, G_ahead, sigma, a, box, touch, position)
 
 

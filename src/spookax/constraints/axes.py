@@ -19,7 +19,7 @@ from ..math.blocks import take as take_rows
 from ..math.product import matmul, matvec
 from ..system import Axis, Params, System
 from .frames import Kinematics
-from .joints import JointFrames, apart, take
+from .shipped_joints import JointFrames, apart, take
 
 _GIMBAL_LOCK = 0.01  # cosine of the second of three turns below which their rates stay bounded
 

@@ -17,6 +17,10 @@ Each acts along a line (`System.boxes`) with the Jacobian b. Unknown x, impulse 
 A level may grow with other impulses: the force of a row is `force`, and for each of its entries in `System.following`
 `growth` times the size of the impulses that are followed. Those across the axis of a bearing make its dry friction.
 
+Contacts are a supplier, too (`contact_rows`), with the same parts under other names: a Jacobian whose bodies may be
+data, `sigma` for slack, `c` for offset. Their bound is no interval but a cone, so they stand beside these rows in the
+step, and `stepping.contact` solves both together.
+
 Source: Marklund, Servin, Larson (2025), eqs. (2.19)-(2.22). The rows of a motor are multiplied by its kappa, so that
 it may be zero. Those of a stop lack Spook's gamma b v, which lets part of the speed of an impact pass: what happens to
 that speed is said by the restitution (`stepping.impacts`), or it is lost.

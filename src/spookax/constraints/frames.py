@@ -10,7 +10,7 @@ from .._typing import Array, Float
 from ..math import rotation
 from ..math.product import matvec
 from ..system import Params, System
-from .joints import JointFrames
+from .shipped_joints import JointFrames
 
 
 class Geometry(eqx.Module):

@@ -22,7 +22,7 @@ import optimistix as optx
 from .._compiled import compiled, on_device
 from .._typing import AnyArray, Array, Float, Scalar
 from ..system import Params, System
-from .linear import local
+from .lqr import local
 from .plant import Plant
 from .problem import Cost, Optimal, Status, posed, simulated
 from .trajectory import Iterate, backward, followed

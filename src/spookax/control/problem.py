@@ -13,7 +13,7 @@ import numpy as np
 from .._compiled import compiled, on_device
 from .._typing import AnyArray, Array, Float
 from ..system import Params, System
-from .linear import weights, without_dry_friction
+from .lqr import weights, without_dry_friction
 from .plant import Plant
 
 Status = Literal["converged", "iteration_limit", "no_progress"]

@@ -21,7 +21,7 @@ from .._typing import AnyArray, Array, Float
 from ..complementarity import MLCP, BlockPivoting, free_rows, solve_mlcp
 from ..math import small
 from ..system import Params, System
-from .linear import local
+from .lqr import local
 from .plant import Plant
 from .problem import Cost, Optimal, Status, posed, simulated
 

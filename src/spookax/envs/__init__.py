@@ -22,9 +22,9 @@ from .short_horizon import Learned as Learned
 from .short_horizon import LearningReport as LearningReport
 from .short_horizon import ShortHorizon as ShortHorizon
 from .short_horizon import learn as learn
-from .spec import make as make
-from .spec import task_names as task_names
 from .task import AbstractTask as AbstractTask
 from .task import Configuration as Configuration
 from .task import Point as Point
 from .task import Start as Start
+from .task_files import make as make
+from .task_files import task_names as task_names

@@ -25,7 +25,7 @@ from .._results import EPISODE_RESULTS
 from ..viewer import BodyPoses, view
 from ..viewer.raster import Camera
 from .environment import Environment, EnvState, Outcome
-from .spec import make, task_names
+from .task_files import make, task_names
 
 MODES = ["human", "rgb_array"]
 _BOUNDED = ("cos(", "sin(")  # observations that stay within one

@@ -35,11 +35,11 @@ class Linearised(NamedTuple):
 
 
 class Path(NamedTuple):
-    """A trajectory of the simulator: states x_0 ... x_K; whitened noise, hints and results of the K steps."""
+    """A trajectory of the simulator: states x_0 ... x_K; whitened noise, guesses and results of the K steps."""
 
     x: Any
     w: Float[AnyArray, "steps m"]
-    hint: Float[AnyArray, "steps h"]
+    guess: Float[AnyArray, "steps h"]
     result: STEP_RESULTS  # of every step
 
 
@@ -58,21 +58,21 @@ def after(x: Any) -> Any:
     return jax.tree.map(lambda a: a[1:], x)
 
 
-def whitened(model: AbstractModel, noise: Noise, predicted: Array, y: Array, seen: Array) -> Float[Array, " c"]:
+def whitened(model: AbstractModel, noise: Noise, predicted: Array, y: Array, weight: Array) -> Float[Array, " c"]:
     """Whitened residuals of the slots of one step, flattened; zero where nothing was seen."""
-    e = jax.vmap(model.difference)(jnp.where(seen > 0, y, 0.0), jnp.where(seen > 0, predicted, 0.0))
-    return (seen * e / noise.sensor[None]).reshape(-1)
+    e = jax.vmap(model.difference)(jnp.where(weight > 0, y, 0.0), jnp.where(weight > 0, predicted, 0.0))
+    return (weight * e / noise.sensor[None]).reshape(-1)
 
 
 def residuals(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Float[Array, "steps c"]:
     """Whitened readings minus predictions along a trajectory."""
     p = model.prepare(z)
 
-    def one(x, x1, y, s, seen):
+    def one(x, x1, y, s, weight):
         predicted = jax.vmap(lambda s: model.observe(x, x1, p, s))(s)
-        return whitened(model, noise, predicted, y, seen)
+        return whitened(model, noise, predicted, y, weight)
 
-    return jax.vmap(one)(before(path.x), after(path.x), samples.y, samples.s, samples.seen)
+    return jax.vmap(one)(before(path.x), after(path.x), samples.y, samples.s, samples.weight)
 
 
 class StepRows(NamedTuple):
@@ -92,16 +92,16 @@ def step_rows(model: AbstractModel, z: Array, noise: Noise, path: Path, samples:
     push = () if held is None else (jnp.zeros(n - half, dtype=z.dtype),)
 
     def one(args):
-        x, x1, u, w, hint = args
+        x, x1, u, w, guess = args
 
         def stepped(start: Array, w: Array, z: Array, *push: Array) -> Array:
             again = partial(replayed, model) if held is None else held.pushed
-            return model.local(again(model.retract(x, start), model.prepare(z), u, w, noise, hint, *push), x1)[half:]
+            return model.local(again(model.retract(x, start), model.prepare(z), u, w, noise, guess, *push), x1)[half:]
 
         A, B, C, *by_push = backwards(stepped, jnp.zeros(n, dtype=z.dtype), w, z, *push)[1]
         return StepRows(A, B, C, by_push[0] if by_push else None)
 
-    return chunked(one, (before(path.x), after(path.x), samples.u, path.w, path.hint), path.w.shape[0])
+    return chunked(one, (before(path.x), after(path.x), samples.u, path.w, path.guess), path.w.shape[0])
 
 
 def completed(
@@ -118,7 +118,7 @@ def completed(
     poses, noises = model.offers(CarriedPoses), model.offers(HeldNoise)
 
     def one(args):
-        x, x1, w, y, s, seen, (A, B, C, push) = args
+        x, x1, w, y, s, weight, (A, B, C, push) = args
         still, zero = jnp.zeros(half, dtype=z.dtype), jnp.zeros(n, dtype=z.dtype)
 
         def pose(start: Array, rates: Array, z: Array) -> Array:
@@ -130,7 +130,7 @@ def completed(
             pair = model.retract(x, start), model.retract(x1, end)
             p = model.prepare(z + dz)
             predicted = jax.vmap(lambda s: model.observe(*pair, p, s))(s)
-            return whitened(model, noise, predicted, y, seen)
+            return whitened(model, noise, predicted, y, weight)
 
         if noises is not None and push is not None:  # the noise's effect stays where its impulse follows the parameters
             needed = noises.needed
@@ -138,14 +138,14 @@ def completed(
             C = C + kept * push @ answer
         if half:
             by_pose, by_rate, by_z = backwards(pose, still, zero[half:], z)[1]
-            by_begin = jnp.concatenate([by_pose, zero[half:] * by_pose[:, :1]], axis=1)
+            by_begin = jnp.concatenate([by_pose, zero[None, half:] * by_pose[:, :1]], axis=1)
             parts = ((by_begin, A), (0.0, B), (by_z, C))
             A, B, C = (jnp.concatenate([moved + by_rate @ rate, rate]) for moved, rate in parts)
         # and from the readings, through the step
         e, (by_start, by_end, by_z) = backwards(read, zero, zero, jnp.zeros_like(z))
         return Linearised(A, B, C, -by_start - by_end @ A, -by_end @ B, -by_z - by_end @ C, e)
 
-    data = (before(path.x), after(path.x), path.w, samples.y, samples.s, samples.seen, rows)
+    data = (before(path.x), after(path.x), path.w, samples.y, samples.s, samples.weight, rows)
     return chunked(one, data, path.w.shape[0])
 
 

@@ -9,7 +9,7 @@ from .._typing import Array, Float, Scalar
 
 
 def layers(weights: Float[Array, " p"], sizes: Sequence[int]) -> list[Array]:
-    """Of every layer the matrix with the bias as its last column; order as in `spookax.scene.network`."""
+    """Of every layer the matrix with the bias as its last column; order as in `spookax.scene.network_weights`."""
     found, begin = [], 0
     for a, b in pairwise(sizes):
         found.append(weights[begin : begin + (a + 1) * b].reshape(b, a + 1))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from spookax.mjcf.compiler import Names
-from spookax.mjcf.poses import Pose, numbers
+from spookax.mjcf.frame_poses import Pose, numbers
 from spookax.mjcf.source import WORLD, Source
 
 

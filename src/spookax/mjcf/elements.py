@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from spookax.mjcf.poses import Pose, numbers, quaternion
+from spookax.mjcf.frame_poses import Pose, numbers, quaternion
 
 
 def text(values: Any) -> str:

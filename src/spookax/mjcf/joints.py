@@ -12,9 +12,9 @@ import numpy as np
 
 from spookax.mjcf.compiler import Names
 from spookax.mjcf.drives import geared
-from spookax.mjcf.poses import Pose, numbers, rotation_vector, turned
+from spookax.mjcf.frame_poses import Pose, numbers, rotation_vector, turned
 from spookax.mjcf.source import Source
-from spookax.scene.kinds import COORDINATES
+from spookax.scene.joint_types import COORDINATES
 
 _SMALL = 1e-6  # of directions that should be perpendicular or parallel, and points that should meet [no unit or m]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from spookax.mjcf.poses import Pose, numbers, rotation_vector
+from spookax.mjcf.frame_poses import Pose, numbers, rotation_vector
 from spookax.mjcf.source import WORLD, Source
 
 _SHOWN_GROUPS = 3  # MuJoCo's viewers hide the groups after these, which hold what is meant for collisions

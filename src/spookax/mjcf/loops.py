@@ -3,7 +3,7 @@
 from typing import Any
 
 from spookax.mjcf.compiler import Names
-from spookax.mjcf.poses import Pose, numbers, rotation_vector
+from spookax.mjcf.frame_poses import Pose, numbers, rotation_vector
 from spookax.mjcf.source import WORLD, Carried, Source
 
 

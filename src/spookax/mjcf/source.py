@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from spookax.mjcf.compiler import Names
+from spookax.mjcf.frame_poses import Pose, numbers
 from spookax.mjcf.missing import Report, listed
-from spookax.mjcf.poses import Pose, numbers
 from spookax.scene.inertia import from_matrix
 
 WORLD = "world"

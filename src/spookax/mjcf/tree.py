@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spookax.mjcf.poses import Pose
+from spookax.mjcf.frame_poses import Pose
 from spookax.scene import Scene
 from spookax.scene.friction import Friction
-from spookax.scene.kinds import frame
+from spookax.scene.joint_types import frame
 from spookax.scene.parts import Along, Joint, JointPosition, JointRate
 
 WORLD = "world"

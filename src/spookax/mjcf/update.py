@@ -10,10 +10,10 @@ import numpy as np
 
 from spookax.mjcf.compiler import compiled, mujoco_module
 from spookax.mjcf.drives import geared, output
+from spookax.mjcf.exporting import law, turned_gravity
+from spookax.mjcf.importing import checked, scene_data
 from spookax.mjcf.missing import Report
-from spookax.mjcf.read import checked, scene_data
 from spookax.mjcf.source import Source, part, total
-from spookax.mjcf.write import law, turned_gravity
 from spookax.scene import FileProblem, Scene, numeric_paths, with_numbers
 from spookax.scene.parts import Along, Body, Coupling, Joint, Motor
 

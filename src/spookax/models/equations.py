@@ -45,7 +45,7 @@ class Equations(AbstractContinuousModel):
     h: Float[AnyArray, ""]
     density: Float[AnyArray, " m"]
     noisy: tuple[int, ...] = eqx.field(static=True)  # components with a density, in place of `noise_of`
-    seen: tuple[int, ...] = eqx.field(static=True)  # components that are read, in place of `read_of`
+    components: tuple[int, ...] = eqx.field(static=True)  # that are read, in place of `read_of`
     inputs: int = eqx.field(static=True)
     tangent_size: int = eqx.field(static=True)
     noise_size: int = eqx.field(static=True)
@@ -74,14 +74,14 @@ class Equations(AbstractContinuousModel):
         self.tangent_size = states
         self.noisy = tuple(int(i) for i in np.flatnonzero(values))
         self.density = values[list(self.noisy)]
-        self.seen = () if callable(read) else tuple(int(i) for i in read)
+        self.components = () if callable(read) else tuple(int(i) for i in read)
         if not float(step) > 0:
             raise ModelError(f"`step` must be above 0 s, got {step}")
         if len(values) not in (0, states) or np.any(~(values >= 0)):
             raise ModelError(f"`density` must be {states} numbers of at least zero, one a state, got {density}")
-        if any(not 0 <= i < states for i in self.seen):
-            raise ModelError(f"`read` names components 0 to {states - 1}, got {list(self.seen)}")
-        self.noise_size, self.num_channels = len(self.noisy), len(self.seen)
+        if any(not 0 <= i < states for i in self.components):
+            raise ModelError(f"`read` names components 0 to {states - 1}, got {list(self.components)}")
+        self.noise_size, self.num_channels = len(self.noisy), len(self.components)
         x, u, p = np.zeros(states), np.zeros(inputs), self.prepare(jnp.asarray(self.unknown.start()))
         self._checked("drift", self.rate, (x, u, p), (states,))
         if self.noise_of is not None:
@@ -123,4 +123,4 @@ class Equations(AbstractContinuousModel):
         return jnp.asarray(np.eye(self.tangent_size)[:, list(self.noisy)]) * jnp.asarray(self.density)[None]
 
     def read(self, x: Array, p: Any) -> Array:
-        return self.read_of(x, p) if self.read_of is not None else x[np.array(self.seen, int)]
+        return self.read_of(x, p) if self.read_of is not None else x[np.array(self.components, int)]

@@ -129,11 +129,11 @@ class ElastoSlide(AbstractModel, StepDuration):
         return jnp.where(jnp.abs(d) <= p.reach, 0.0, jnp.sign(d))
 
     def step(
-        self, x: Blocks, p: Elements, u: Float[Array, "1"], w: Float[Array, " N"], noise: Noise, hint: Array
+        self, x: Blocks, p: Elements, u: Float[Array, "1"], w: Float[Array, " N"], noise: Noise, guess: Array
     ) -> tuple[Blocks, Array]:
         slipped = (x.u - x.zeta) - self.deflection(x, p)  # exactly zero while it sticks
         wander = jnp.asarray(self.density) * jnp.sqrt(jnp.asarray(self.h)) * noise.process
-        return Blocks(x.zeta + slipped + wander * w, u[0]), hint
+        return Blocks(x.zeta + slipped + wander * w, u[0]), guess
 
     def observe(self, x: Blocks, x1: Blocks, p: Elements, s: Scalar) -> Float[Array, "1"]:
         return self.force(x, p)[None]
@@ -169,6 +169,6 @@ def recording(u: Float[AnyArray, " steps"], y: Float[AnyArray, " steps"], zeta: 
         u=jnp.append(u[1:], u[-1])[:, None],
         y=jnp.where(there, y, 0.0)[:, None, None],
         s=jnp.zeros((u.shape[0], 1), dtype=u.dtype),
-        seen=there.astype(u.dtype)[:, None, None],
+        weight=there.astype(u.dtype)[:, None, None],
     )
     return Blocks(jnp.atleast_1d(jnp.asarray(zeta, dtype=u.dtype)), u[0]), samples

@@ -201,22 +201,22 @@ class Multibody(
         gyration = jnp.sqrt(jnp.trace(p.engine.J, axis1=1, axis2=2) / (2 * p.engine.params.mass))
         return jnp.concatenate([jnp.ones_like(p.com), jnp.broadcast_to(gyration[:, None], p.com.shape)], axis=1)
 
-    def step(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[BodyState, Array]:
-        return self.stepped(x, p, u, w, noise, hint)[:2]
+    def step(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, guess: Array) -> tuple[BodyState, Array]:
+        return self.stepped(x, p, u, w, noise, guess)[:2]
 
     def stepped(
-        self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array
+        self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, guess: Array
     ) -> tuple[BodyState, Array, STEP_RESULTS]:
-        return self._advance(x, p, u, w, noise, hint, default_solver(self.system))
+        return self._advance(x, p, u, w, noise, guess, default_solver(self.system))
 
     def duration(self, p: Prep) -> Scalar:
         return p.engine.params.step
 
-    def first_hint(self) -> Float[Array, " boxes"]:
+    def first_guess(self) -> Float[Array, " boxes"]:
         return jnp.zeros(len(self.system.boxes))
 
-    def replay(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array) -> BodyState:
-        return self._advance(x, p, u, w, noise, hint, Replay())[0]
+    def replay(self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, guess: Array) -> BodyState:
+        return self._advance(x, p, u, w, noise, guess, Replay())[0]
 
     @property
     def _half(self) -> int:
@@ -256,9 +256,9 @@ class Multibody(
         return small.solve(N, matvec(N_now, w))
 
     def pushed(
-        self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, hint: Array, push: Float[Array, " half"]
+        self, x: BodyState, p: Prep, u: Array, w: Array, noise: Noise, guess: Array, push: Float[Array, " half"]
     ) -> BodyState:
-        return self._advance(x, p, u, w, noise, hint, Replay(), push.reshape(-1, 6))[0]
+        return self._advance(x, p, u, w, noise, guess, Replay(), push.reshape(-1, 6))[0]
 
     def needed(self, x: BodyState, x1: BodyState, p: Prep, change: Float[Array, " half"]) -> Float[Array, " half"]:
         # K (v, lam) = (impulse, 0) for a change of the impulse: one that follows the inertia leaves v as it is
@@ -287,10 +287,10 @@ class Multibody(
         kappa, _ = damping(self.system, engine, axes.rates(self.system, b_A, b_B, velocity(state)))
         return out + scatter(self.system, b_A, b_B, kappa * axes.rates(self.system, b_A, b_B, change))
 
-    def _advance(self, x, p, u, w, noise, hint, solver, more: Array | float = 0.0):
+    def _advance(self, x, p, u, w, noise, guess, solver, more: Array | float = 0.0):
         state, command = self._commanded(x, p, u)
         impulse = self.impulse(state, p, w, noise) + more
-        after, info = step(self.system, p.engine, state, command, impulse, solver=solver, guess=hint)
+        after, info = step(self.system, p.engine, state, command, impulse, solver=solver, guess=guess)
         return self.body_state(after, p.com), info.levels, info.result
 
     def _commanded(self, x: BodyState, p: Prep, u: Array) -> tuple[State, Float[Array, " motors"]]:

@@ -21,7 +21,7 @@ import numpy as np
 from .._typing import Array, Float, Scalar
 from ..math import network
 from ..protocol import AbstractVectorModel, Noise, StepDuration
-from ..scene import network as start
+from ..scene import network_weights as start
 
 
 class AbstractFriction(eqx.Module):
@@ -62,7 +62,7 @@ class NeuralFriction(AbstractFriction):
         return network.output(p, jnp.reshape(speed, (1,)))
 
     def draw(self, rng: np.random.Generator, kind: str = "rich") -> np.ndarray:
-        """Weights (p,) to start from: see `spookax.scene.network.draw`."""
+        """Weights (p,) to start from: see `spookax.scene.network_weights.draw`."""
         return start.draw(self.sizes, rng, kind)
 
 
@@ -180,9 +180,9 @@ class FrictionMass(AbstractVectorModel, StepDuration):
     def duration(self, p: Any) -> Scalar:
         return self.h
 
-    def step(self, x: Array, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[Array, Array]:
+    def step(self, x: Array, p: Any, u: Array, w: Array, noise: Noise, guess: Array) -> tuple[Array, Array]:
         after = self.stepper(self.law, p, x, u[0] / self.mass, self.mass, self.h)
-        return after + noise.process * self.density * jnp.sqrt(self.h) * w, hint
+        return after + noise.process * self.density * jnp.sqrt(self.h) * w, guess
 
     def observe(self, x: Array, x1: Array, p: Any, s: Scalar) -> Array:
         return x

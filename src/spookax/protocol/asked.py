@@ -11,26 +11,26 @@ from .core import AbstractModel
 from .data import Noise, StateTree
 
 
-def first_hint(model: AbstractModel) -> Float[Array, " h"]:
+def first_guess(model: AbstractModel) -> Float[Array, " h"]:
     """What is handed to the first step."""
     searched = model.offers(SearchedStep)
-    return jnp.zeros(0) if searched is None else searched.first_hint()
+    return jnp.zeros(0) if searched is None else searched.first_guess()
 
 
 def stepped(
-    model: AbstractModel, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array
+    model: AbstractModel, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, guess: Array
 ) -> tuple[StateTree, Array, STEP_RESULTS]:
-    """Next state and hint, and how the step ended."""
+    """Next state and guess, and how the step ended."""
     if (searched := model.offers(SearchedStep)) is not None:
-        return searched.stepped(x, p, u, w, noise, hint)
-    return *model.step(x, p, u, w, noise, hint), STEP_RESULTS.successful  # pyright: ignore[reportReturnType]
+        return searched.stepped(x, p, u, w, noise, guess)
+    return *model.step(x, p, u, w, noise, guess), STEP_RESULTS.successful  # pyright: ignore[reportReturnType]
 
 
-def replayed(model: AbstractModel, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> StateTree:
-    """The step at the solution that `hint` (as returned by it) describes."""
+def replayed(model: AbstractModel, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, guess: Array) -> StateTree:
+    """The step at the solution that `guess` (as returned by it) describes."""
     if (searched := model.offers(SearchedStep)) is not None:
-        return searched.replay(x, p, u, w, noise, hint)
-    return model.step(x, p, u, w, noise, hint)[0]
+        return searched.replay(x, p, u, w, noise, guess)
+    return model.step(x, p, u, w, noise, guess)[0]
 
 
 def carried(model: AbstractModel) -> int:

@@ -15,23 +15,23 @@ from .data import Noise, StateTree
 
 
 class SearchedStep(eqx.Module):
-    """A step that searches for its solution (the levels of friction rows). `hint` carries what it found, so that
-    `replay` repeats the step at a known solution and only its derivative is computed.
+    """A step that searches for its solution (the levels of friction rows). `guess` carries what it found: the
+    next search begins there, and `replay` repeats the step at that solution, so that only its derivative is computed.
     """
 
     @abc.abstractmethod
-    def first_hint(self) -> Float[Array, " h"]:
+    def first_guess(self) -> Float[Array, " h"]:
         """What is handed to the first step."""
 
     @abc.abstractmethod
     def stepped(
-        self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array
+        self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, guess: Array
     ) -> tuple[StateTree, Array, STEP_RESULTS]:
         """`step`, and how it ended."""
 
     @abc.abstractmethod
-    def replay(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> StateTree:
-        """The same step at the solution that `hint` (as returned by `step`) describes: no search, same derivative."""
+    def replay(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, guess: Array) -> StateTree:
+        """The same step at the solution that `guess` (as returned by `step`) describes: no search, same derivative."""
 
 
 class CarriedPoses(eqx.Module):
@@ -58,9 +58,9 @@ class HeldNoise(eqx.Module):
 
     @abc.abstractmethod
     def pushed(
-        self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array, push: Float[Array, " half"]
+        self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, guess: Array, push: Float[Array, " half"]
     ) -> StateTree:
-        """The step, at the solution that `hint` describes, under further impulses: as many as the tangent has
+        """The step, at the solution that `guess` describes, under further impulses: as many as the tangent has
         components that are not carried.
         """
 

@@ -43,7 +43,7 @@ class AbstractContinuousModel(AbstractVectorModel, FirstSpread, HeldNoise, StepD
         """All components alike: nothing says which of them are rates."""
         return jnp.full(self.tangent_size, 1.0) * sd
 
-    def step(self, x: Array, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[Array, Array]:
+    def step(self, x: Array, p: Any, u: Array, w: Array, noise: Noise, guess: Array) -> tuple[Array, Array]:
         """The next state. Where u has a number more than the drift takes, that is the length of this step. [s]"""
         u, h = self._given(p, u)
         held = noise.process * w / jnp.sqrt(h)
@@ -55,7 +55,7 @@ class AbstractContinuousModel(AbstractVectorModel, FirstSpread, HeldNoise, StepD
         k2 = rate(x + h / 2 * k1)
         k3 = rate(x + h / 2 * k2)
         k4 = rate(x + h * k3)
-        return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4), hint
+        return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4), guess
 
     def observe(self, x: Array, x1: Array, p: Any, s: Scalar) -> Array:
         return self.read(x, p)
@@ -69,9 +69,9 @@ class AbstractContinuousModel(AbstractVectorModel, FirstSpread, HeldNoise, StepD
     def offers(self, capability: type[Capability]) -> Capability | None:
         return None if capability is HeldNoise and not self.noise_size else super().offers(capability)
 
-    def pushed(self, x: Array, p: Any, u: Array, w: Array, noise: Noise, hint: Array, push: Array) -> Array:
+    def pushed(self, x: Array, p: Any, u: Array, w: Array, noise: Noise, guess: Array, push: Array) -> Array:
         scale = noise.process * jnp.sqrt(self._given(p, u)[1])
-        return self.step(x, p, u, w + push[: self.noise_size] / scale, noise, hint)[0]
+        return self.step(x, p, u, w + push[: self.noise_size] / scale, noise, guess)[0]
 
     def needed(self, x: Array, x1: Array, p: Any, change: Array) -> Array:
         return jnp.zeros_like(change).at[: self.noise_size].set(self._amount(x, p, change))

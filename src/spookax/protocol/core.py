@@ -2,11 +2,12 @@
 
 A model is a state on a manifold, unknown constants z, and a step whose noise is written out:
 
-    step(x, z, u, w, hint)      -> x+, hint+   forward simulation with whitened noise w (0: nominal)
+    step(x, z, u, w, guess)      -> x+, guess+   forward simulation with whitened noise w (0: nominal)
     observe(x, x+, z, s)        -> y           readings at t_k + s h; may read the pair
     retract(x, d), local(x1, x0)               box-plus and box-minus with tangent vectors d
 
-What only some models can do beside that is in `capabilities`; `hint` is one of these: a model without a search hands it
+What only some models can do beside that is in `capabilities`. `guess` belongs to one of them: what a step has found by
+search (`StepInfo.levels` of a mechanism), from which the search of the next begins; a model without a search hands it
 on as it came.
 """
 
@@ -44,8 +45,8 @@ class AbstractModel(eqx.Module):
         """What depends on the parameters only; handed to the other methods as `p`."""
 
     @abc.abstractmethod
-    def step(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, hint: Array) -> tuple[StateTree, Array]:
-        """Next state and hint."""
+    def step(self, x: StateTree, p: Any, u: Array, w: Array, noise: Noise, guess: Array) -> tuple[StateTree, Array]:
+        """Next state and guess."""
 
     @abc.abstractmethod
     def observe(self, x: StateTree, x1: StateTree, p: Any, s: Scalar) -> Float[Array, " channels"]:

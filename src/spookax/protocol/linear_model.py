@@ -33,7 +33,7 @@ class AbstractLinearModel(AbstractVectorModel):
         """The step and its readings under an input."""
 
     def step(
-        self, x: Float[Array, " n"], p: Any, u: Array, w: Array, noise: Noise, hint: Array
+        self, x: Float[Array, " n"], p: Any, u: Array, w: Array, noise: Noise, guess: Array
     ) -> tuple[Float[Array, " n"], Array]:
         own = self.linear(p, u, noise)
-        return own.A @ x + own.b + own.S @ w, hint
+        return own.A @ x + own.b + own.S @ w, guess

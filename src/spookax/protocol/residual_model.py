@@ -13,7 +13,7 @@ class Transition(NamedTuple):
 
     w: Float[Array, " m"]  # whitened noise that it needs
     impulse: Float[Array, " r"]  # impulses of the model's stiff rows (joints)
-    hint: Float[Array, " h"]  # as `step` would have returned it
+    guess: Float[Array, " h"]  # as `step` would have returned it
 
 
 class AbstractResidualModel(AbstractModel):

@@ -34,7 +34,7 @@ from .content import (
     process_rows,
     verdict,
 )
-from .latent import MEANINGS, latent_cautions, latent_charts, law_of
+from .latent_charts import MEANINGS, latent_cautions, latent_charts, law_of
 from .signals import Signal, signals
 from .svg import svg
 from .tracking import tracking_charts

@@ -10,7 +10,7 @@ from pydantic import Field
 from spookax.scene.explain import Finding, nearest, refuse, shown
 from spookax.scene.fields import Name, NonNegative, Positive, Strict
 from spookax.scene.hulls import refusal
-from spookax.scene.kinds import kind_of
+from spookax.scene.joint_types import kind_of
 from spookax.scene.shapes import Box, Capsule, Cylinder, Mesh, Placed, Sphere
 
 DEFAULT = "default"

@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
-from spookax.scene import network
+from spookax.scene import network_weights
 from spookax.scene.explain import Finding, refuse
 from spookax.scene.fields import NonNegative, Number, Positive, Strict
 
@@ -54,9 +54,9 @@ class Learned(Strict):
     def _drawn(self) -> "Learned":
         if len(set(self.sees)) < len(self.sees):
             refuse([Finding(("sees",), list(self.sees), "names something twice", "Delete one of the two.")])
-        needed = network.count(self.sizes)
+        needed = network_weights.count(self.sizes)
         if self.weights is None:
-            drawn: Any = network.draw(self.sizes, np.random.default_rng(0))
+            drawn: Any = network_weights.draw(self.sizes, np.random.default_rng(0))
             object.__setattr__(self, "weights", tuple(map(float, drawn)))
         elif len(self.weights) != needed:
             shape = "-".join(map(str, self.sizes))

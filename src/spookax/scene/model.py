@@ -8,7 +8,7 @@ from pydantic import Field
 from spookax.scene.contacts import Contacts
 from spookax.scene.explain import refuse
 from spookax.scene.fields import AxisName, Name, NonNegative, Pair, Positive, Strict, Text, Vector, Version
-from spookax.scene.kinds import OWN_KEYS, FreeAxis, free_axes
+from spookax.scene.joint_types import OWN_KEYS, FreeAxis, free_axes
 from spookax.scene.parts import Body, Coupling, Initial, Joint, Motor, Sensor, UserRow
 from spookax.scene.rules import scene_rules
 

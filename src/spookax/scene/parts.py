@@ -14,7 +14,7 @@ from spookax.scene.explain import Cure, Finding, refuse
 from spookax.scene.fields import AxisName, Direction, Name, NonNegative, Number, Positive, Strict, Text, Vector
 from spookax.scene.friction import Friction
 from spookax.scene.inertia import Inertia, flaws, from_matrix
-from spookax.scene.kinds import KINDS, JointKind, generic
+from spookax.scene.joint_types import KINDS, JointKind, generic
 from spookax.scene.rules import DC_CONSTANTS, body_rules, motor_rules
 from spookax.scene.shapes import Shape, combine, solid
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from spookax.scene.explain import Loc
+from spookax.scene.files import SceneError
 from spookax.scene.friction import Friction
 from spookax.scene.inertia import COMPONENTS
-from spookax.scene.kinds import FreeAxis
+from spookax.scene.joint_types import FreeAxis
 from spookax.scene.located import Located, validate
 from spookax.scene.model import Scene
 from spookax.scene.parts import Harmonic, JointPosition
-from spookax.scene.read import SceneError
 
 
 class UnknownPathError(LookupError):

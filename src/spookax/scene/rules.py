@@ -11,7 +11,7 @@ from typing import Any
 from spookax.scene.contacts import contact_rules
 from spookax.scene.explain import Finding, nearest, shown
 from spookax.scene.fields import is_number
-from spookax.scene.kinds import NEEDED, OWN_KEYS, JointKind, free_axes, kind_of, types_with
+from spookax.scene.joint_types import NEEDED, OWN_KEYS, JointKind, free_axes, kind_of, types_with
 
 DC_CONSTANTS = ("torque_constant", "back_emf_constant", "resistance")
 _FROM_SHAPES = ("mass", "com", "inertia")

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float, Int
-from ..constraints import Rows, contacts
+from ..constraints import Rows, contact_rows
 from ..constraints.contact_jacobian import Slots
 from ..math.blocks import inverses, take
 from ..math.product import matvec
@@ -37,11 +37,11 @@ _MOVED = 1e-5  # by which a changed slip may move a gap in a step before the ste
 
 
 def slips_otherwise(
-    system: System, touch: contacts.Contacts, v: Float[Array, "bodies 6"], h: Float[Array, ""]
+    system: System, touch: contact_rows.Contacts, v: Float[Array, "bodies 6"], h: Float[Array, ""]
 ) -> Bool[Array, ""]:
     """Whether the slip at the solution `v` would move the gap of a contact that presses."""
-    presses = contacts.impulses(touch, contacts.rates(system, touch, v))[:, 0] > 0
-    return jnp.any(presses & (h * jnp.abs(contacts.slip(system, touch, v) - touch.shift) > _MOVED))
+    presses = contact_rows.impulses(touch, contact_rows.rates(system, touch, v))[:, 0] > 0
+    return jnp.any(presses & (h * jnp.abs(contact_rows.slip(system, touch, v) - touch.shift) > _MOVED))
 
 
 def seen_from(system: System, rows: Rows, v: Float[Array, "bodies 6"], h: Float[Array, ""]) -> Rows:
@@ -49,7 +49,7 @@ def seen_from(system: System, rows: Rows, v: Float[Array, "bodies 6"], h: Float[
     touch = rows.contacts
     if touch is None or system.contacts.passes == 1:
         return rows
-    again, other = contacts.from_velocity(system, touch, v), slips_otherwise(system, touch, v, h)
+    again, other = contact_rows.from_velocity(system, touch, v), slips_otherwise(system, touch, v, h)
     shift = jnp.where(other, again.shift, touch.shift)
     return eqx.tree_at(lambda r: r.contacts.shift, rows, shift)
 
@@ -69,7 +69,7 @@ def touching(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> saddle.
     """The contacts in the matrix of the step near `v`; None without contacts."""
     if rows.contacts is None:
         return None
-    _, slope = contacts.answer(rows.contacts, contacts.rates(system, rows.contacts, v))
+    _, slope = contact_rows.answer(rows.contacts, contact_rows.rates(system, rows.contacts, v))
     return saddle.Touching(rows.contacts.J, slope)
 
 
@@ -82,9 +82,9 @@ def linear(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:
     """The rows with their contacts as what they are near `v`: known impulses in p, and `touching` in the matrix."""
     if rows.contacts is None:
         return rows
-    rate = contacts.rates(system, rows.contacts, v)
-    impulse, falls = contacts.answer(rows.contacts, rate)
-    known = contacts.pushes(system, rows.contacts, impulse + matvec(falls, rate))
+    rate = contact_rows.rates(system, rows.contacts, v)
+    impulse, falls = contact_rows.answer(rows.contacts, rate)
+    known = contact_rows.pushes(system, rows.contacts, impulse + matvec(falls, rate))
     return _without(rows, rows.p - known)
 
 
@@ -92,7 +92,7 @@ def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> F
     """Impulse of every contact on the body of its first surface, in world axes, without torques. [N s]"""
     if rows.contacts is None:
         return jnp.zeros((0, 3), dtype=v.dtype)
-    impulse = contacts.impulses(rows.contacts, contacts.rates(system, rows.contacts, v))
+    impulse = contact_rows.impulses(rows.contacts, contact_rows.rates(system, rows.contacts, v))
     return matvec(jnp.swapaxes(rows.contacts.frame, 1, 2), impulse[:, :3])
 
 
@@ -130,13 +130,13 @@ def newton(system: System, rows: Rows) -> Found:
 
     def body(carry):
         v, lam, (r, gap, before), _, k = carry
-        rate = contacts.rates(system, touch, v)
-        impulse, falls = contacts.answer(touch, rate)
+        rate = contact_rows.rates(system, touch, v)
+        impulse, falls = contact_rows.answer(touch, rate)
         x, free = at_bounds(v)
         lu = saddle.factor_near(system, on_set(system, rows, free, x), None, saddle.Touching(touch.J, falls))
         dv, dlam = (part[..., 0] for part in saddle.solve(system, lu, -r[..., None], -gap[..., None]))
 
-        drate = contacts.rates(system, touch, dv)
+        drate = contact_rows.rates(system, touch, dv)
         box_rate, dbox = saddle.box_rates(system, rows, v), saddle.box_rates(system, rows, dv) - box.offset
         along = take(saddle.line_rates(system, rows, dv), system.box_lines) if system.boxes else dbox
         steady = jnp.sum(dv * r) + jnp.sum(impulse * drate) + jnp.sum(box.force * x * along)
@@ -144,7 +144,7 @@ def newton(system: System, rows: Rows) -> Found:
 
         def climbing(a: Array) -> tuple[Array, Array]:
             """Slope of the function along the step, and its slope."""
-            lam_a, falls_a = contacts.answer(touch, rate + a * drate)
+            lam_a, falls_a = contact_rows.answer(touch, rate + a * drate)
             y = -(box_rate + a * dbox) / box.slack
             inside = (y > box.lower) & (y < box.upper)
             held = jnp.clip(y, box.lower, box.upper)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float
-from ..constraints import Prepared, Rows, contacts
+from ..constraints import Prepared, Rows, contact_rows
 from ..constraints.prepared import mass_matrix
 from ..system import System
 from . import saddle
@@ -65,12 +65,12 @@ def rebound(
     )
 
     def hits(v: Array, last: Array) -> Array:
-        approach = contacts.rates(system, touch, v)[:, 0]
+        approach = contact_rows.rates(system, touch, v)[:, 0]
         return near & jnp.where(last, approach < 0, elastic & (approach < -slow))
 
     def since(v: Array, now: Array) -> Array:
         """The time for which the contacts that are hit have overlapped. [s]"""
-        toward = jnp.where(now, contacts.rates(system, touch, v)[:, 0], -1.0)
+        toward = jnp.where(now, contact_rows.rates(system, touch, v)[:, 0], -1.0)
         return jnp.max(jnp.where(now, jnp.clip(touch.gap / toward, 0.0, prepared.params.step), 0.0))
 
     def once(carry, last):
@@ -78,8 +78,8 @@ def rebound(
         now = hits(before, last)
 
         def strike(v: Array) -> tuple[Array, MLCP_RESULTS]:
-            toward = contacts.rates(system, touch, v)[:, 0]
-            struck = contacts.from_velocity(system, touch, v)
+            toward = contact_rows.rates(system, touch, v)[:, 0]
+            struck = contact_rows.from_velocity(system, touch, v)
             c = jnp.where(last, 0.0, touch.restitution * toward)
             struck = eqx.tree_at(lambda x: (x.c, x.sigma, x.live), struck, (c, stiffer * touch.sigma, now))
             free = eqx.tree_at(lambda r: r.contacts, loose, struck)
@@ -98,9 +98,9 @@ def rebound(
     first = hits(v, jnp.array(False))
     early = jnp.where(jnp.any(first), prepared.params.step / 2 - since(v, first), 0.0)
     weight = jnp.pad(early * prepared.params.gravity, (0, 3))
-    begin = v + weight, jnp.zeros_like(v), jnp.zeros_like(prepared.params.step), jnp.zeros_like(near), solved
+    begin = v + weight[None], jnp.zeros_like(v), jnp.zeros_like(prepared.params.step), jnp.zeros_like(near), solved
     (v, moved, _, _, solved), _ = jax.lax.scan(once, begin, last)
-    return v - weight, moved, solved
+    return v - weight[None], moved, solved
 
 
 def after(system: System, prepared: Prepared, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:
@@ -108,7 +108,7 @@ def after(system: System, prepared: Prepared, rows: Rows, v: Float[Array, "bodie
     overlap of what bounces is led back no faster than it parts by itself."""
     touch = rows.contacts
     assert touch is not None
-    rate = contacts.rates(system, touch, v)[:, 0]
+    rate = contact_rows.rates(system, touch, v)[:, 0]
     slow, elastic = _slow(prepared), touch.restitution > 0
     soon = (touch.gap > _TOUCHING) & elastic & (rate < -slow)
     led = jnp.maximum(touch.c, -jnp.maximum(rate, slow))

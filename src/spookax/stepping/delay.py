@@ -29,9 +29,9 @@ def delayed(
     """
     kept, late = _kept(system, state), params.delay / params.step
     number = jnp.arange(system.history + 1, dtype=late.dtype)[:, None]
-    weight = _spline(number - (late + 0.5))
+    weight = _spline(number - (late[None] + 0.5))
     now = weight[0]  # of the half kick twice as much, lest a command from t_0 on do more than in what is left of time
-    halved = jnp.where(number == 0, 2 * now, weight * (1 - 2 * now) / (1 - now))
+    halved = jnp.where(number == 0, 2 * now, weight * ((1 - 2 * now) / (1 - now))[None])
     acting = jnp.sum(jnp.where(first, halved, weight) * jnp.concatenate([command[None], kept]), axis=0)
     return jnp.where(late <= longest(system) + _ROUNDING, acting, jnp.nan)
 

@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from .._compiled import compiled, jit
 from .._results import STEP_RESULTS
-from .._threads import concurrently, cores
+from .._threads import concurrently, workers
 from .._typing import Array, Float, Int
 from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
@@ -172,9 +172,9 @@ def rollouts(
     def together(*batch: Any) -> Trajectory:
         return _rollouts(system, params if shared else None, batch, half_kick, solver, throw)
 
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((batch, params))) or jax.default_backend() != "cpu":
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((batch, params))) or workers() == 1:
         return together(*batch)
-    share = -(-size // cores())
+    share = -(-size // workers())
     share = -(-share // PIECE) * PIECE if share > PIECE else share
     starts = range(0, size, share)
     last = [(start + jnp.arange(share)) % size for start in starts]  # the last share is filled up from the first
@@ -201,18 +201,22 @@ def _rollouts(
 
 def in_pieces(one: Callable[..., Any], batch: tuple[Any, ...]) -> Any:
     """`jax.vmap(one)(*batch)`, on a CPU of some at a time, as many as the caches of a core hold."""
-    many = jax.vmap(one)
+    many = jax.vmap(jax.jit(one))  # traced once for all sizes
     size = jax.tree.leaves(batch)[0].shape[0]
-    if size <= PIECE or jax.default_backend() != "cpu":
+    if size <= PIECE:
         return many(*batch)
     whole = size // PIECE * PIECE
-    pieces = jax.tree.map(lambda a: a[:whole].reshape(whole // PIECE, PIECE, *a.shape[1:]), batch)
-    out = jax.lax.map(lambda piece: many(*piece), pieces)
-    out = jax.tree.map(lambda a: a.reshape(whole, *a.shape[2:]), out)
-    if whole == size:
-        return out
-    rest = many(*jax.tree.map(lambda a: a[whole:], batch))
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
+
+    def pieces(*batch: Any) -> Any:
+        cut = jax.tree.map(lambda a: a[:whole].reshape(whole // PIECE, PIECE, *a.shape[1:]), batch)
+        out = jax.lax.map(lambda piece: many(*piece), cut)
+        out = jax.tree.map(lambda a: a.reshape(whole, *a.shape[2:]), out)
+        if whole == size:
+            return out
+        rest = many(*jax.tree.map(lambda a: a[whole:], batch))
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
+
+    return jax.lax.platform_dependent(*batch, cpu=pieces, default=many)
 
 
 def _all_well(found: Trajectory) -> Trajectory:
@@ -257,7 +261,8 @@ def _cut(found: Trajectory, count: int) -> Trajectory:
     """The steps that count."""
 
     def first(a: Array, size: int) -> Array:
-        return jax.device_put(np.asarray(a)[:size]) if jax.default_backend() == "cpu" else a[:size]
+        on_host = all(device.platform == "cpu" for device in a.devices())  # whose slices need no program
+        return jax.device_put(np.asarray(a)[:size]) if on_host else a[:size]
 
     states = ("time", "r", "e", "v", "w", "position", "rate")
     steps = ("joint_forces", "friction", "stop_forces", "drive_forces", "element_forces", "row_forces")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..constraints import bounded, contacts
+from ..constraints import bounded, contact_rows
 from ..constraints.assemble import Rows, node_rates, scatter
 from ..constraints.axes import rates
 from ..constraints.contact_jacobian import Order, Sides, Slots
@@ -205,8 +205,8 @@ def balance(
     these."""
     out = matvec(rows.D, v) + rows.p
     if rows.contacts is not None:
-        touch = contacts.impulses(rows.contacts, contacts.rates(system, rows.contacts, v))
-        out = out - contacts.pushes(system, rows.contacts, touch)
+        touch = contact_rows.impulses(rows.contacts, contact_rows.rates(system, rows.contacts, v))
+        out = out - contact_rows.pushes(system, rows.contacts, touch)
     if system.num_lines:
         amount = rows.kappa * line_rates(system, rows, v, ahead=True)
         if x is not None and system.boxes:

@@ -92,7 +92,6 @@ def program(
     like = jax.tree.unflatten(given.form, [jnp.zeros(shape, dtype) for shape in given.shapes])
     layout = Layout.of(jax.eval_shape(functools.partial(begin, system), like[1], 0.0))
     prepared = Layout.of(jax.eval_shape(functools.partial(prepare, system), like[0]))
-    inline = jax.default_backend() == "cpu"
 
     def one(numbers: Array, carried: Array, count: Array, control: Array) -> tuple[Array, Array]:
         after, read = advanced(system, solver, prepared.tree(numbers), layout.tree(carried), count, control)
@@ -104,7 +103,10 @@ def program(
     def numbers_of(params: Params) -> Array:
         return packed(prepare(system, params))
 
-    run = _many(one, size, own, PIECE if inline else size) if size else written_out(one)
+    def together(*arguments: Array) -> tuple[Array, Array]:
+        pieces, at_once = (_many(jax.jit(one), size or 1, own, most) for most in (PIECE, size or 1))
+        return jax.lax.platform_dependent(*arguments, cpu=_in_one_kernel(pieces), default=at_once)
+
     rows = () if size is None else (size,)
     of_all = rows if own else ()
 
@@ -118,7 +120,7 @@ def program(
         np.zeros((), np.int32),
         zeros(*rows, len(system.motors)),
     )
-    steps = Compiled(_in_one_kernel(run) if inline else run, PLAIN, donated=(1,))
+    steps = Compiled(together if size else _in_one_kernel(written_out(one)), PLAIN, donated=(1,))
     return Program(
         steps.executable(*arguments),
         compiled(jax.vmap(first) if size else first),
@@ -128,7 +130,7 @@ def program(
 
 
 def _in_one_kernel(run: Callable[..., Any]) -> Callable[..., Any]:
-    """All operations in one function of machine code, instead of one each that the run time of XLA calls."""
+    """On a CPU all operations in one function of machine code, instead of one each that the run time of XLA calls."""
     inner = jax.jit(run)
 
     def called(*args: Array) -> Any:

@@ -14,7 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 from .._results import MLCP_RESULTS, STEP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..complementarity import MLCP, AbstractMLCPSolver, BlockPivoting, Lemke, Replay, active_set_solve, free_rows
-from ..constraints import Prepared, Rows, assemble, axes, boxes, contacts
+from ..constraints import Prepared, Rows, assemble, axes, boxes, contact_rows
 from ..constraints.assemble import velocity
 from ..math import rotation
 from ..math.blocks import take
@@ -287,7 +287,7 @@ def _solve_passes(
 
     def solve(carry):
         touch, (v, _, _, (_, before)), _, first = carry
-        touch = jax.tree.map(lambda a, b: jnp.where(first, a, b), touch, contacts.from_velocity(system, touch, v))
+        touch = jax.tree.map(lambda a, b: jnp.where(first, a, b), touch, contact_rows.from_velocity(system, touch, v))
         again = eqx.tree_at(lambda r: r.contacts, rows, touch)
         v, lam, x, (result, k) = solve_rows(system, solver, again, guess)
         more = contact.slips_otherwise(system, touch, v, h) & (result == MLCP_RESULTS.successful)

@@ -6,8 +6,8 @@ The package imports the models from where they are defined, so that this module 
 import json
 import sys
 
-from spookax.study.file.model import json_schema
-from spookax.study.latent import spec as latent
+from spookax.study.file.study import json_schema
+from spookax.study.latent import section as latent
 
 if __name__ == "__main__":
     json.dump(latent.json_schema() if sys.argv[1:] == ["latent"] else json_schema(), sys.stdout, indent=2)

@@ -5,9 +5,9 @@ from .params import ParameterPath as ParameterPath
 from .params import Params as Params
 from .params import locate as locate
 from .params import put as put
-from .parts import Axis as Axis
-from .parts import Joint as Joint
-from .parts import Motor as Motor
-from .parts import Sensor as Sensor
 from .state import State as State
 from .system import System as System
+from .topology import Axis as Axis
+from .topology import Joint as Joint
+from .topology import Motor as Motor
+from .topology import Sensor as Sensor

@@ -15,17 +15,17 @@ from ..scene.contacts import Surface
 from ..scene.friction import Element as SceneElement
 from ..scene.friction import Learned
 from ..scene.hulls import hull_of
-from ..scene.kinds import frame
-from ..scene.network import count
+from ..scene.joint_types import frame
+from ..scene.network_weights import count
 from ..scene.parts import Along, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
 from ..scene.row_types import own_rows
-from .contacts import contacts_of
-from .following import followed
+from .contact_pairs import contacts_of
+from .followed import followed
 from .params import Params
-from .parts import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor
 from .pattern import saddle_pattern, spanning_tree
 from .system import System
+from .topology import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor
 
 _LEAST = 0.5  # delay that commands are kept for [steps]
 _DRY = ("coulomb", "stribeck.excess", "bearing")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..math.block_sparse import Pattern, symbolic
-from .parts import WORLD, Axis, Coupling, Joint
+from .topology import WORLD, Axis, Coupling, Joint
 
 _MANY = 8  # bodies from which on the step is factored in levels
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..math.block_sparse import Pattern
-from .contacts import NO_CONTACTS, Contacts
+from .contact_pairs import NO_CONTACTS, Contacts
 from .cycles import on_cycles
-from .following import followed
-from .parts import WORLD, Axis, BoxRow, Coupling, Element, Following, Joint, Motor, Network, Sensor
+from .followed import followed
 from .pattern import node_width
+from .topology import WORLD, Axis, BoxRow, Coupling, Element, Following, Joint, Motor, Network, Sensor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..scene import Scene
 from ..scene.contacts import Plane, Surface
-from ..scene.kinds import frame
+from ..scene.joint_types import frame
 from ..scene.parts import Body, Joint
 from ..scene.shapes import Box, Capsule, Cylinder, Mesh, Shape, Sphere, load_mesh, matrices, rotation_matrix
 from .poses import pose_matrix

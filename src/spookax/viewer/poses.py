@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..scene import Scene
-from ..scene.kinds import frame
+from ..scene.joint_types import frame
 from ..scene.parts import Initial, Joint
 from ..scene.shapes import matrices, rotation_matrix
 

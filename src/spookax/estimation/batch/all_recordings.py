@@ -32,6 +32,7 @@ from .one_recording import (
     stiff_gains,
 )
 from .problem import Iterate, Part, Problem, Settings, Stage
+from .step_blocks import on_device
 
 _PROBES = 2
 _NO_SLOPE = 0.05  # step of the parameters, in standard deviations, that is not worth one more iteration
@@ -80,6 +81,16 @@ class AllRecordings:
         self.sensor = np.ones(problem.samples[0].y.shape[-1])
         self.root_weights = problem.root_weights or reading_weights.all_kept(problem.samples)
 
+    @property
+    def root_weights(self) -> tuple[np.ndarray, ...]:
+        """Of every reading, shaped as `Samples.weight`. Setting them is when readings go to the device."""
+        return self._root_weights
+
+    @root_weights.setter
+    def root_weights(self, weights: tuple[np.ndarray, ...]) -> None:
+        self._root_weights = weights
+        self._readings = [on_device(samples) for samples in reading_weights.weighed(self.problem, weights)]
+
     def noise(self, stage: Stage) -> Noise:
         """The noise levels of a stage as estimated so far."""
         return Noise(stage.noise.process * self.process, stage.noise.sensor * self.sensor)
@@ -89,10 +100,10 @@ class AllRecordings:
         total = np.sum((p.weight * (np.asarray(it.z) - p.prior)) ** 2)
         return float(total + sum(np.sum((p.own_weight * np.asarray(o)) ** 2) for o in it.own)) / 2
 
-    def _recordings(self, it: Iterate) -> list[tuple[np.ndarray, Path, Samples]]:
-        """(all parameters, path, samples) of every recording."""
+    def _recordings(self, it: Iterate) -> list[tuple[np.ndarray, Path, list[Samples]]]:
+        """(all parameters, path, blocks of samples) of every recording."""
         z = [np.concatenate([it.z, own]) for own in it.own]
-        return list(zip(z, it.paths, reading_weights.weighed(self.problem, self.root_weights), strict=True))
+        return list(zip(z, it.paths, self._readings, strict=True))
 
     @staticmethod
     def each(task: Callable[..., T], items: Sequence[tuple]) -> list[T]:
@@ -103,7 +114,7 @@ class AllRecordings:
         """Joint cost with priors."""
         noise = self.noise(stage)
 
-        def one(z: Array, path: Path, samples: Samples) -> float:
+        def one(z: Array, path: Path, samples: list[Samples]) -> float:
             return cost_of(stage.model, z, noise, path, samples)
 
         return self.prior(it) + sum(self.each(one, self._recordings(it)))
@@ -133,7 +144,7 @@ class AllRecordings:
         noise: Noise,
         z: AnyArray,
         path: Path,
-        samples: Samples,
+        samples: list[Samples],
         *,
         kept: AbstractKept = IMPULSES,
         width: int = 0,
@@ -171,12 +182,12 @@ class AllRecordings:
         """What a fraction alpha of a step leads to."""
         noise, tangent = self.noise(stage), stage.models[width]
 
-        def one(own: AnyArray, part: Part, recording: tuple[AnyArray, Path, Samples]):
+        def one(own: AnyArray, part: Part, recording: tuple[AnyArray, Path, list[Samples]]):
             now, path, samples = recording
             step = np.concatenate([dz, self._own_step(part, own, dz)])
             plan = replan(stage.model, path, part.lin, part.f, part.gains, step, alpha)
             z = now + alpha * step
-            path, lin = follow_and_linearise(stage.model, tangent, z, noise, plan, path.hint[0], samples, kept.share)
+            path, lin = follow_and_linearise(stage.model, tangent, z, noise, plan, path.guess[0], samples, kept.share)
 
             def cost() -> float:
                 return cost_of(stage.model, z, noise, path, samples)
@@ -199,11 +210,13 @@ class AllRecordings:
         """
         noise = self.noise(stage)
 
-        def one(part: Part | None, recording: tuple[Array, Path, Samples]) -> Path:
+        def one(part: Part | None, recording: tuple[Array, Path, list[Samples]]) -> Path:
             z, path, samples = recording
             ahead = before(path.x)
             gains = part.gains if part else stiff_gains(stage.model, z, noise, ahead)
-            return follow(stage.model, z, noise, Plan(ahead, path.w, gains), samples.u, path.hint[0])
+            return follow(
+                stage.model, z, noise, Plan(ahead, path.w, gains), [block.u for block in samples], path.guess[0]
+            )
 
         items = list(zip(linear.parts if linear else [None] * len(it.paths), self._recordings(it), strict=True))
         return it._replace(paths=tuple(self.each(one, items)))
@@ -211,10 +224,10 @@ class AllRecordings:
     def evidence(self, it: Iterate, linear: Linear) -> list[Evidence]:
         out = []
         pairs = zip(self.problem.samples, self.root_weights, strict=True)
-        counted = [reading_weights.counts(np.asarray(samples.seen), root) for samples, root in pairs]
-        for part, path, seen in zip(linear.parts, it.paths, counted, strict=True):
+        counted = [reading_weights.counts(np.asarray(samples.weight), root) for samples, root in pairs]
+        for part, path, readings in zip(linear.parts, it.paths, counted, strict=True):
             still = [at_present(lin) for lin in part.lin]
-            out.append(Evidence(still, path.w, part.P0, seen, float(part.q) + part.log_det / 2))
+            out.append(Evidence(still, path.w, part.P0, readings, float(part.q) + part.log_det / 2))
         return out
 
     def slope(self, stage: Stage, it: Iterate, linear: Linear) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..._compiled import compiled
 from ..._threads import concurrently
 from ..._typing import AnyArray, Array, Float, Scalar
 from ..linearise import Linearised
-from . import blocks
+from . import step_blocks
 from .sweeps import Carry, filter_on, reduced
 
 _RANGE = np.log(1e3)  # a level moves by at most this factor at a time
@@ -33,7 +33,7 @@ class Evidence(NamedTuple):
     lin: Sequence[Linearised]  # of every block, `at_present`
     w: Float[AnyArray, "steps m"]
     P0: Float[AnyArray, "n n"]
-    seen: np.ndarray  # number of readings of every channel
+    readings: np.ndarray  # number of readings of every channel
     now: float | None = None  # -log evidence at the present levels, where it is known already
 
 
@@ -77,19 +77,19 @@ def _value_and_slope(
 
 def _surprise(data: Evidence, levels: np.ndarray) -> float:
     def one(carry: Carry, lin: Linearised, w: np.ndarray) -> tuple[Carry, Scalar]:
-        value, carry = _value(levels, carry, lin, w, data.seen.shape[0])
+        value, carry = _value(levels, carry, lin, w, data.readings.shape[0])
         return carry, value
 
-    return float(sum(blocks.forward(one, _nothing_known(data), data.lin, blocks.split(data.w))[1]))
+    return float(sum(step_blocks.forward(one, _nothing_known(data), data.lin, step_blocks.split(data.w))[1]))
 
 
 def _surprise_and_slope(data: Evidence, levels: np.ndarray) -> tuple[float, np.ndarray]:
     def one(carry: tuple[Carry, Carry], lin: Linearised, w: np.ndarray):
-        value, slope, *carries = _value_and_slope(levels, *carry, lin, w, data.seen.shape[0])
+        value, slope, *carries = _value_and_slope(levels, *carry, lin, w, data.readings.shape[0])
         return tuple(carries), (value, slope)
 
     start = _nothing_known(data)
-    _, parts = blocks.forward(one, (start, _still(start, levels)), data.lin, blocks.split(data.w))
+    _, parts = step_blocks.forward(one, (start, _still(start, levels)), data.lin, step_blocks.split(data.w))
     return float(sum(value for value, _ in parts)), sum((np.asarray(slope) for _, slope in parts), np.zeros(()))
 
 
@@ -136,8 +136,8 @@ def preparation(
     data: Evidence, process: bool, sensors: bool, groups: int = 1, together: bool = False
 ) -> Callable[[], None]:
     """A call that compiles what `estimate_levels` will call for recordings of this form."""
-    levels, carry, channels = np.zeros(groups + len(data.seen)), _nothing_known(data), len(data.seen)
-    block = data.lin[0], blocks.split(data.w)[0]
+    levels, carry, channels = np.zeros(groups + len(data.readings)), _nothing_known(data), len(data.readings)
+    block = data.lin[0], step_blocks.split(data.w)[0]
     if groups * process + (1 if together else channels) * sensors == 1:
         return functools.partial(_value.prepare, levels, carry, *block, channels)
     return functools.partial(_value_and_slope.prepare, levels, carry, _still(carry, levels), *block, channels)
@@ -150,7 +150,7 @@ def estimate_levels(
 
     `groups`: 1, or the number of noises for a factor each; `together`: one factor for all channels.
     """
-    channels = len(recordings[0].seen)
+    channels = len(recordings[0].readings)
     # every column is what one factor moves
     moved = np.eye(groups + channels)
     if together:
@@ -163,7 +163,7 @@ def estimate_levels(
     def cost(x: float) -> float:
         levels = at(x)
         total = sum(concurrently([functools.partial(_surprise, r, levels) for r in recordings])) + sum(
-            float(r.seen @ levels[groups:]) for r in recordings
+            float(r.readings @ levels[groups:]) for r in recordings
         )
         return total if np.isfinite(total) else 1e300
 
@@ -172,8 +172,8 @@ def estimate_levels(
         found = concurrently([functools.partial(_surprise_and_slope, r, levels) for r in recordings])
         total, gradient = 0.0, np.zeros(groups + channels)
         for r, (value, g) in zip(recordings, found, strict=True):
-            total += value + float(r.seen @ levels[groups:])
-            gradient += g + np.concatenate([np.zeros(groups), r.seen])
+            total += value + float(r.readings @ levels[groups:])
+            gradient += g + np.concatenate([np.zeros(groups), r.readings])
         return total, moved.T @ gradient
 
     count = moved.shape[1]

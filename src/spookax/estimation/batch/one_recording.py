@@ -18,9 +18,9 @@ from ...math import small
 from ...protocol import AbstractModel, HeldNoise, Noise, Samples
 from ...protocol.asked import admissible, carried, first_sd, stepped, tracking_gain
 from ..linearise import Linearised, Path, StepRows, before, chunked, completed, residuals, step_rows
-from . import blocks
-from .blocks import joined, joined_path, split, split_path
+from . import step_blocks
 from .levels import relevelled
+from .step_blocks import joined, joined_path, split, split_path
 from .sweeps import Carry, Filtered, filter_on, gains_on, reduced, smooth_on
 
 
@@ -71,20 +71,25 @@ def _follow(
         x1, level, result = stepped(model, x, p, u, w, noise, level)
         return (x1, level), (x1, w, level, result)
 
-    end, (states, w, hint, result) = jax.lax.scan(body, (x, level), (target, w, u, gains))
-    return end, Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x, states), w, hint, result)
+    end, (states, w, guess, result) = jax.lax.scan(body, (x, level), (target, w, u, gains))
+    return end, Path(jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), x, states), w, guess, result)
 
 
-def follow(model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, hint: AnyArray) -> Path:
-    """Simulate a plan with its feedback; whatever the plan, the result is a trajectory of the simulator."""
-    return joined_path(list(_followed(model, z, noise, plan, u, hint)))
+def follow(
+    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray | list[AnyArray], guess: AnyArray
+) -> Path:
+    """Simulate a plan with its feedback; whatever the plan, the result is a trajectory of the simulator.
+
+    `u`: inputs of all steps, or of each block.
+    """
+    return joined_path(list(_followed(model, z, noise, plan, u, guess)))
 
 
 def _followed(
-    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray, hint: AnyArray
+    model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray | list[AnyArray], guess: AnyArray
 ) -> Iterator[Path]:
     x0, *_ = first_state(model, z, jax.tree.map(lambda a: np.asarray(a)[0], plan.x), np.asarray(1.0))
-    end = x0, hint
+    end = x0, guess
     for block in zip(split(plan.x), split(plan.w), plan.gains, split(u), strict=True):
         end, path = _follow(model, z, noise, *block, *end)
         yield path
@@ -98,7 +103,7 @@ def _stiff_gains(model: AbstractModel, z: Array, noise: Noise, x: Any) -> Float[
 
 def stiff_gains(model: AbstractModel, z: AnyArray, noise: Noise, x: Any) -> list[Float[AnyArray, "steps m n"]]:
     """Gains that hold a simulation to planned states at any cost: for a start, whose parameters may be far off."""
-    return blocks.mapped(partial(_stiff_gains, model, z, noise), split(x))
+    return step_blocks.mapped(partial(_stiff_gains, model, z, noise), split(x))
 
 
 @compiled
@@ -107,9 +112,9 @@ def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Sam
     return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2
 
 
-def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples) -> float:
+def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]) -> float:
     """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
-    return float(sum(blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))))
+    return float(sum(step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))))
 
 
 _step_rows, _completed = compiled(step_rows), compiled(completed)
@@ -124,10 +129,10 @@ def _linearised(
 
 
 def linearised(
-    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples, kept: float = 0.0
+    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples], kept: float = 0.0
 ) -> list[Linearised]:
     """`linearise` in blocks."""
-    return blocks.mapped(partial(_linearised, model, z, noise, kept), split_path(path), split(samples))
+    return step_blocks.mapped(partial(_linearised, model, z, noise, kept), split_path(path), split(samples))
 
 
 def follow_and_linearise(
@@ -136,15 +141,17 @@ def follow_and_linearise(
     z: AnyArray,
     noise: Noise,
     plan: Plan,
-    hint: AnyArray,
-    samples: Samples,
+    guess: AnyArray,
+    samples: Samples | list[Samples],
     kept: float,
 ) -> tuple[Path, list[Linearised]]:
     """`follow`, and `linearised` for the model `tangent`; each block while the next ones are simulated."""
     one = partial(_linearised, tangent, z, noise, kept)
     with beside() as submit:
         parts, lin = [], []
-        for path, part in zip(_followed(model, z, noise, plan, samples.u, hint), split(samples), strict=True):
+        readings = split(samples)
+        inputs: list[AnyArray] = [part.u for part in readings]
+        for path, part in zip(_followed(model, z, noise, plan, inputs, guess), readings, strict=True):
             parts.append(path)
             lin.append(submit(partial(one, path, part)))
         return joined_path(parts), [wait() for wait in lin]
@@ -155,7 +162,7 @@ _relevelled = compiled(relevelled)
 
 def at_levels(lin: Sequence[Linearised], process: AnyArray, sensor: AnyArray) -> list[Linearised]:
     """`relevelled` in blocks."""
-    return blocks.mapped(lambda lin: _relevelled(lin, process, sensor), lin)
+    return step_blocks.mapped(lambda lin: _relevelled(lin, process, sensor), lin)
 
 
 @compiled
@@ -169,7 +176,7 @@ def filtered(
 ) -> tuple[list[Filtered], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """The filter and what it leaves of the problem: (N, g, q) in all parameters."""
     start = np.column_stack([np.zeros(len(Y0)), Y0]), P0
-    _, parts = blocks.forward(_filter, start, lin, split(w))
+    _, parts = step_blocks.forward(_filter, start, lin, split(w))
     f, left = zip(*parts, strict=True)
     return list(f), jax.tree.map(lambda *a: sum(map(np.asarray, a)), *left)
 
@@ -197,7 +204,7 @@ def replan(
         return _replan(L, model, *block, dz, np.asarray(alpha))
 
     still = np.zeros(model.tangent_size)
-    _, parts = blocks.backward(one, still, split(before(path.x)), split(path.w), lin, f)
+    _, parts = step_blocks.backward(one, still, split(before(path.x)), split(path.w), lin, f)
     return Plan(*joined(parts), gains)
 
 
@@ -221,7 +228,7 @@ def _gains(V: Array, lin: Linearised) -> tuple[Array, Array]:
 def gains_of(lin: Sequence[Linearised]) -> list[Float[Array, "steps m n"]]:
     """`feedback_gains` in blocks."""
     n = lin[0].A.shape[1]
-    return blocks.backward(_gains, np.zeros((n, n)), lin)[1]
+    return step_blocks.backward(_gains, np.zeros((n, n)), lin)[1]
 
 
 @compiled
@@ -242,7 +249,7 @@ def noise_cost(model: AbstractModel, z: AnyArray, path: Path, z_now: AnyArray) -
     def one(x: Any, w: Array) -> Scalar:
         return _noise_cost(model, z, x, w, z_now)
 
-    return float(sum(blocks.mapped(one, split(before(path.x)), split(path.w))))
+    return float(sum(step_blocks.mapped(one, split(before(path.x)), split(path.w))))
 
 
 @compiled
@@ -255,7 +262,7 @@ def _log_density(B: Array) -> Scalar:
 
 def log_density(lin: Sequence[Linearised]) -> float:
     """Sum log|B| of the velocities: minus the log-density of the states that unit noise leads to, but for constants."""
-    return float(sum(blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
+    return float(sum(step_blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
 
 
 def _empty(*shape: int) -> Any:

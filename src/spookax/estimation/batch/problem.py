@@ -203,5 +203,5 @@ class Fit:
     _: dataclasses.KW_ONLY
     slope: np.ndarray  # of the cost in z, states and own parameters following
     reach: np.ndarray
-    root_weights: tuple[np.ndarray, ...]  # of every reading, shaped as `seen`; all one where none may be wild
+    root_weights: tuple[np.ndarray, ...]  # of every reading, shaped as `Samples.weight`; all one where none may be wild
     parts: tuple[Part, ...] | None = None  # the recordings, linearised and filtered, where the form does that

@@ -25,9 +25,9 @@ from ..._typing import Array, Float
 from ...math import small
 from ...protocol import Samples
 from ..linearise import Linearised
-from . import blocks
-from .blocks import joined
+from . import step_blocks
 from .problem import Fit, Part, Problem
+from .step_blocks import joined
 from .sweeps import Filtered
 
 KEPT = 0.5  # weight below which a reading counts as set aside
@@ -40,23 +40,23 @@ _NORMAL = 0.6745  # median of |n| for n ~ N(0, 1)
 
 def all_kept(samples: Sequence[Samples]) -> tuple[np.ndarray, ...]:
     """Root weights of one."""
-    return tuple(np.ones_like(np.asarray(s.seen)) for s in samples)
+    return tuple(np.ones_like(np.asarray(s.weight)) for s in samples)
 
 
 def weighed(problem: Problem, root_weights: Sequence[np.ndarray]) -> tuple[Samples, ...]:
     """The samples of a problem with readings that count as much as their weights say."""
     pairs = zip(problem.samples, root_weights, strict=True)
-    return tuple(s._replace(seen=np.asarray(s.seen) * root) for s, root in pairs)
+    return tuple(s._replace(weight=np.asarray(s.weight) * root) for s, root in pairs)
 
 
 def kept(fit: Fit, i: int) -> np.ndarray:
-    """Which readings of a recording a fit has not set aside; shaped as `seen`."""
+    """Which readings of a recording a fit has not set aside; shaped as `Samples.weight`."""
     return fit.root_weights[i] ** 2 >= KEPT
 
 
-def counts(seen: np.ndarray, root: np.ndarray) -> Float[np.ndarray, " channels"]:
+def counts(weight: np.ndarray, root: np.ndarray) -> Float[np.ndarray, " channels"]:
     """Number of readings of every channel, each as much as its weight."""
-    return np.sum((seen > 0) * root**2, axis=(0, 1))
+    return np.sum((weight > 0) * root**2, axis=(0, 1))
 
 
 def price(share: float, roots: Sequence[np.ndarray]) -> float:
@@ -96,7 +96,7 @@ def left_out(part: Part, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of every reading, what all others predict of it: error and variance, the reading's own included, in its standard
     deviation before it was weighed. Shaped as `root`.
     """
-    _, found = blocks.backward(_alone, _behind_all(part.lin[0]), part.lin, part.f)
+    _, found = step_blocks.backward(_alone, _behind_all(part.lin[0]), part.lin, part.f)
     u, precision = (np.asarray(a).reshape(root.shape) for a in joined(found))
     return u / precision / root, 1 + np.maximum(1 / precision - 1, 0.0) / root**2
 
@@ -109,7 +109,7 @@ def reweighted(
     `share`: of the readings that are wild, before any is looked at.
     """
     judged = [left_out(part, root) for part, root in zip(parts, roots, strict=True)]
-    seen = [np.asarray(s.seen) > 0 for s in samples]
+    seen = [np.asarray(s.weight) > 0 for s in samples]
     excess = _excess([np.abs(e) / np.sqrt(v) for e, v in judged], seen)
     found = []
     for (error, variance), there in zip(judged, seen, strict=True):
@@ -131,8 +131,8 @@ def _excess(sizes: Sequence[np.ndarray], seen: Sequence[np.ndarray]) -> Float[np
 
 
 def rescaled(lin: Sequence[Linearised], ratio: np.ndarray) -> list[Linearised]:
-    """The same problem with every reading's rows times a factor; `ratio`: shaped as `seen`."""
-    rows = blocks.split(ratio.reshape(len(ratio), -1))
+    """The same problem with every reading's rows times a factor; `ratio`: shaped as `Samples.weight`."""
+    rows = step_blocks.split(ratio.reshape(len(ratio), -1))
     return [
         part._replace(
             H=np.asarray(part.H) * r[..., None],

@@ -40,10 +40,10 @@ class ResidualLinear(NamedTuple):
 
 @wide
 def read_back(model: AbstractResidualModel, z: Array, noise: Noise, x: Any, samples: Samples) -> ResidualPoint:
-    """States x_0 ... x_K with the noise, hints and impulses that explain them."""
+    """States x_0 ... x_K with the noise, guesses and impulses that explain them."""
     p = model.prepare(z)
     found = jax.vmap(lambda x, x1, u: model.transition(x, x1, p, u, noise))(before(x), after(x), samples.u)
-    path = Path(x, found.w, found.hint, all_successful(found.w.shape[0]))
+    path = Path(x, found.w, found.guess, all_successful(found.w.shape[0]))
     return ResidualPoint(path, found.impulse, residuals(model, z, noise, path, samples))
 
 
@@ -75,7 +75,7 @@ def linear_rows(
         return BorderedRows(states, jnp.concatenate([own, shared], axis=-1), residual)
 
     def one(args):
-        q0, q1, q2, u, y, s, seen = args
+        q0, q1, q2, u, y, s, weight = args
 
         def rows(d: Array) -> Array:
             p = model.prepare(z + d[3 * half :])
@@ -83,11 +83,11 @@ def linear_rows(
             x, x1 = model.joined(q[0], q[1], p), model.joined(q[1], q[2], p)
             t = model.transition(x, x1, p, u, noise)
             predicted = jax.vmap(lambda s: model.observe(x, x1, p, s))(s)
-            return jnp.concatenate([t.w, whitened(model, noise, predicted, y, seen), t.impulse])
+            return jnp.concatenate([t.w, whitened(model, noise, predicted, y, weight), t.impulse])
 
         return jax.jacfwd(rows)(jnp.zeros(3 * half + p, dtype=z.dtype))
 
-    data = (*(_part(poses, i, steps + i) for i in range(3)), samples.u, samples.y, samples.s, samples.seen)
+    data = (*(_part(poses, i, steps + i) for i in range(3)), samples.u, samples.y, samples.s, samples.weight)
     J = chunked(one, data, steps)
     triples = split(J[:, : m + c], 3, jnp.concatenate([point.path.w, point.e], axis=1))
     impulse = split(J[:, m + c :], 3, point.impulse)
@@ -161,7 +161,7 @@ def displaced(
 
     x0 = admissible(model, model.joined(_at(plan, 0), _at(plan, 1), p), p)
     _, (x, t) = jax.lax.scan(body, x0, (_part(plan, 2, None), samples.u, foreseen))
-    path = Path(_with_first(x0, x), t.w, t.hint, all_successful(t.w.shape[0]))
+    path = Path(_with_first(x0, x), t.w, t.guess, all_successful(t.w.shape[0]))
     return ResidualPoint(path, t.impulse, residuals(model, z + dz, noise, path, samples))
 
 

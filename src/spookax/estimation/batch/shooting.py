@@ -23,7 +23,7 @@ import numpy as np
 from ..._compiled import compiled
 from ..._typing import AnyArray, Array, Float, Int, Scalar
 from ...protocol import AbstractModel, Noise, Samples
-from ...protocol.asked import admissible, first_hint, first_sd
+from ...protocol.asked import admissible, first_guess, first_sd
 
 TRIALS = 50
 """Of Levenberg and Marquardt's method in one fit at most."""
@@ -164,7 +164,7 @@ def _judged(found: _Unknowns, given: Shots, gap: Scalar) -> tuple[Array, Array, 
     inverse = jnp.linalg.pinv((J / size).T @ (J / size), hermitian=True) / size[:, None] / size
     cost, p = jnp.sum(errors**2), given.lower.shape[0]
     recordings, f = found.own.shape[0], given.free.shape[2]
-    variance = cost / jnp.maximum(jnp.sum(given.samples.seen > 0) - p - recordings * f, 1)
+    variance = cost / jnp.maximum(jnp.sum(given.samples.weight > 0) - p - recordings * f, 1)
     between = _between(*_outputs(_own_part(found, given), given)[1:], given)
     return variance * inverse[:p, :p], cost, jnp.max(jnp.abs(between), initial=0.0)
 
@@ -235,12 +235,12 @@ def _segment(
     x = admissible(model, model.retract(x0, free @ q[q.shape[0] - f :]), p)
 
     def advance(carry: tuple[Any, Array], at: Samples) -> tuple[tuple[Any, Array], Array]:
-        x, hint = carry
-        x1, hint1 = model.step(x, p, at.u, jnp.zeros(model.noise_size), noise, hint)
+        x, guess = carry
+        x1, guess1 = model.step(x, p, at.u, jnp.zeros(model.noise_size), noise, guess)
         read = jax.vmap(lambda s, y: model.difference(y, model.observe(x, x1, p, s)))(at.s, at.y)
-        return (x1, hint1), read * at.seen / noise.sensor
+        return (x1, guess1), read * at.weight / noise.sensor
 
-    (x1, _), errors = jax.lax.scan(advance, (x, first_hint(model)), samples)
+    (x1, _), errors = jax.lax.scan(advance, (x, first_guess(model)), samples)
     found = [jnp.ravel(errors), model.local(x1, ahead), model.local(x, x0)]
     found = jnp.concatenate(found)
     return jnp.where(jnp.isfinite(found), found, _DIVERGED)

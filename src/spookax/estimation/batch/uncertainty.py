@@ -11,10 +11,10 @@ import numpy as np
 from ..._compiled import compiled
 from ..._typing import Array, Float
 from ..linearise import Linearised
-from . import blocks
-from .blocks import joined
+from . import step_blocks
 from .problem import Fit, Part, Problem, Settings, Stage, posterior
 from .simulator_form import Estimator
+from .step_blocks import joined
 from .sweeps import Filtered, smooth_covariance_on
 
 
@@ -40,8 +40,8 @@ def state_uncertainty(lin: list[Linearised], f: list[Filtered], covariance: np.n
     """Of the states of a recording, from its sweeps and the covariance of all its parameters."""
     n, p = f[0].Y.shape[1:]
     after = np.zeros((n, n)), np.zeros((n, p))
-    _, found = blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
-    return Uncertainty(joined(found), joined(blocks.mapped(_innovations, lin, f)))
+    _, found = step_blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
+    return Uncertainty(joined(found), joined(step_blocks.mapped(_innovations, lin, f)))
 
 
 def preparations(lin: Linearised, f: Filtered) -> list[Callable[[], None]]:

@@ -13,7 +13,7 @@ import numpy as np
 from ..._typing import AnyArray, Array, Float
 from ...protocol import AbstractContinuousModel, ModelError
 from . import checks
-from .network import AbstractLoss, Belief, Networks, Readings
+from .moment_networks import AbstractLoss, Belief, Networks, Readings
 
 _LITTLE = 1e-3  # relative change of a loss that is no progress
 _STEEPEST = 10.0  # norm that a gradient is cut off at

@@ -11,7 +11,7 @@ from ..._results import STEP_RESULTS, no_failure, worst
 from ..._typing import AnyArray, Array, Float
 from ...math.sqrt_gaussian import condition
 from ...protocol import AbstractModel, Noise
-from ...protocol.asked import first_hint, stepped
+from ...protocol.asked import first_guess, stepped
 from .every_filter import AbstractFilter, Estimated, Innovation, innovation_of, standard_deviations
 from .step_rules import Belief, Context, Reading
 
@@ -22,7 +22,7 @@ class Members(eqx.Module):
     x: Any  # the chart
     d: Float[Array, "members n"]
     w: Float[Array, "members m"]
-    hint: Float[Array, "members h"]
+    guess: Float[Array, "members h"]
     key: Array
     result: STEP_RESULTS  # how the last step ended, of the members the worst
 
@@ -60,8 +60,8 @@ class EnsembleFilter(AbstractFilter):
         key, first, second = jax.random.split(key, 3)
         d = jax.random.normal(first, (self.size, factor.shape[1]), dtype=factor.dtype) @ factor.T
         w = jax.random.normal(second, (self.size, m), dtype=factor.dtype)
-        hint = jnp.broadcast_to(first_hint(self.model), (self.size, *first_hint(self.model).shape))
-        return Members(jax.tree.map(jnp.asarray, x0), d, w, hint, key, no_failure())
+        guess = jnp.broadcast_to(first_guess(self.model), (self.size, *first_guess(self.model).shape))
+        return Members(jax.tree.map(jnp.asarray, x0), d, w, guess, key, no_failure())
 
     # --- what the compiled functions are made of
 
@@ -72,10 +72,10 @@ class EnsembleFilter(AbstractFilter):
         at = Context(self.model, self.model.prepare(jnp.asarray(self.z)), noise, u)
         a = jnp.concatenate([members.d, members.w], axis=1) if self.model.reads_pair else members.d
 
-        def residual(a: Array, hint: Array) -> Array:
-            return at.read(Belief(members.x, a, a[:, None], hint), reading, a)
+        def residual(a: Array, guess: Array) -> Array:
+            return at.read(Belief(members.x, a, a[:, None], guess), reading, a)
 
-        e = jax.vmap(residual)(a, members.hint)
+        e = jax.vmap(residual)(a, members.guess)
         # the ensemble's own joint covariance of what is uncertain and what is predicted: condition on the latter
         joint, size = jnp.concatenate([a, -e], axis=1), a.shape[1]
         mean = jnp.mean(joint, axis=0)
@@ -88,7 +88,7 @@ class EnsembleFilter(AbstractFilter):
         a = jnp.where(innovation.accepted > 0, updated, a)
         n = self.model.tangent_size
         w = a[:, n:] if self.model.reads_pair else members.w
-        return Members(members.x, a[:, :n], w, members.hint, members.key, members.result), innovation
+        return Members(members.x, a[:, :n], w, members.guess, members.key, members.result), innovation
 
     def ended(self, members: Members) -> STEP_RESULTS:
         return members.result
@@ -97,10 +97,10 @@ class EnsembleFilter(AbstractFilter):
         noise = noise or self.noise
         p = self.model.prepare(jnp.asarray(self.z))
 
-        def moved(d: Array, w: Array, hint: Array) -> tuple[Any, Array, STEP_RESULTS]:
-            return stepped(self.model, self.model.retract(members.x, d), p, u, w, noise, hint)
+        def moved(d: Array, w: Array, guess: Array) -> tuple[Any, Array, STEP_RESULTS]:
+            return stepped(self.model, self.model.retract(members.x, d), p, u, w, noise, guess)
 
-        states, hint, results = jax.vmap(moved)(members.d, members.w, members.hint)
+        states, guess, results = jax.vmap(moved)(members.d, members.w, members.guess)
         first = jax.tree.map(lambda a: a[0], states)
         about_first = jax.vmap(lambda x: self.model.local(x, first))(states)
         x = self.model.retract(first, jnp.mean(about_first, axis=0))
@@ -108,7 +108,7 @@ class EnsembleFilter(AbstractFilter):
         mean = jnp.mean(d, axis=0)
         key, draw = jax.random.split(members.key)
         w = jax.random.normal(draw, members.w.shape, dtype=members.w.dtype)
-        return Members(x, mean + self.inflation * (d - mean), w, hint, key, worst(results)), None
+        return Members(x, mean + self.inflation * (d - mean), w, guess, key, worst(results)), None
 
     def stepped(
         self, members: Members, u: Array, reading: Reading, noise: Noise | None, trail: bool

@@ -129,7 +129,7 @@ class AbstractFilter(eqx.Module):
         belief: Any,
         u: AnyArray,
         y: AnyArray,
-        seen: AnyArray | None = None,
+        weight: AnyArray | None = None,
         s: AnyArray | None = None,
         noise: Noise | None = None,
     ) -> tuple[Any, Any]:
@@ -140,12 +140,12 @@ class AbstractFilter(eqx.Module):
 
         - `u`: the input of the step.
         - `y`: readings (channels,), or (M, channels) for several places in the step.
-        - `seen`: 0 where a reading is missing, 1 where not; readings that are NaN are missing.
+        - `weight`: 0 where a reading is missing, 1 where not; readings that are NaN are missing.
         - `s`: places of the readings as fractions of the step, 0 when left out.
         - `noise`: noise levels of this step, when they change; of switching models with a leading axis of modes.
         """
         numbers = [a.dtype for a in jax.tree.leaves(belief) if jnp.issubdtype(a.dtype, jnp.inexact)]
-        reading = reading_of(self.model, y, seen, s, jnp.result_type(*numbers))
+        reading = reading_of(self.model, y, weight, s, jnp.result_type(*numbers))
         return _update(self, belief, jnp.asarray(u), reading, noise)
 
     def predict(self, belief: Any, u: AnyArray, noise: Noise | None = None) -> Any:
@@ -173,7 +173,7 @@ class AbstractFilter(eqx.Module):
             after, filtered, left = self.stepped(belief, *step, trail)
             return after, (filtered, self.ended(after), left)
 
-        reading = Reading(samples.y, samples.s, samples.seen)
+        reading = Reading(samples.y, samples.s, samples.weight)
         last, (filtered, result, left) = jax.lax.scan(body, belief, (samples.u, reading, noise))
         first = belief if trail else None
         return Recursion(*filtered, result=result, last=last, first=first, trail=left)  # pyright: ignore[reportArgumentType]
@@ -201,10 +201,10 @@ def innovation_of(
     whitened: Array, log_det: Array, residual: Array, reading: Reading, noise: Noise, gate: AnyArray | float = math.inf
 ) -> Innovation:
     """What readings were, from their whitened innovations and the log-determinant of their covariance (`condition`)."""
-    seen = reading.seen.reshape(-1)
-    there = seen > 0
+    weight = reading.weight.reshape(-1)
+    there = weight > 0
     nis = jnp.sum(whitened**2)
-    scale = jnp.where(there, seen / jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1), 1.0)
+    scale = jnp.where(there, weight / jnp.broadcast_to(noise.sensor, reading.y.shape).reshape(-1), 1.0)
     size = jnp.sum(there).astype(nis.dtype)
     constant = jnp.sum(jnp.log(scale)) - 0.5 * math.log(2.0 * math.pi) * size
     accepted = nis <= jnp.asarray(gate, dtype=nis.dtype)
@@ -212,16 +212,16 @@ def innovation_of(
     return Innovation(residual, whitened, size, nis, log_likelihood, accepted.astype(nis.dtype))
 
 
-def reading_of(model: AbstractModel, y: AnyArray, seen: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
+def reading_of(model: AbstractModel, y: AnyArray, weight: AnyArray | None, s: AnyArray | None, dtype: Any) -> Reading:
     """Readings as `AbstractFilter.update` takes them."""
     y = jnp.atleast_2d(jnp.asarray(y, dtype=dtype))
     there = ~jnp.isnan(y)
-    seen = there.astype(dtype) * (1.0 if seen is None else jnp.asarray(seen, dtype=dtype))
+    weight = there.astype(dtype) * (1.0 if weight is None else jnp.asarray(weight, dtype=dtype))
     if s is None:
         s = jnp.zeros(y.shape[0], dtype=dtype)
     else:
         s = jnp.broadcast_to(_readable(model, jnp.asarray(s, dtype=dtype)), y.shape[:1])
-    return Reading(jnp.where(there, y, 0.0), s, jnp.broadcast_to(seen, y.shape))
+    return Reading(jnp.where(there, y, 0.0), s, jnp.broadcast_to(weight, y.shape))
 
 
 def placed(model: AbstractModel, samples: Samples) -> Samples:

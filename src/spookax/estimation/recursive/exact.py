@@ -11,7 +11,7 @@ class Exact(AbstractRule):
 
     def readings(self, at: Context, belief: Belief, reading: Reading):
         own = _model(at).linear(at.p, at.u, at.noise)
-        scale = reading.seen / at.noise.sensor
+        scale = reading.weight / at.noise.sensor
         H = scale[:, :, None] * own.C
         y = scale * (reading.y - own.d - own.C @ belief.x)
         return H.reshape(-1, H.shape[-1]), y.reshape(-1), None
@@ -21,7 +21,7 @@ class Exact(AbstractRule):
         n = own.A.shape[0]
         zero, none = jnp.zeros(n, dtype=own.A.dtype), jnp.zeros((n, 0), dtype=own.A.dtype)
         x1 = own.A @ (belief.x + belief.mean) + own.b
-        return Move(x1, zero, belief.hint, belief.result, own.A, own.S, none, -own.A @ belief.mean)
+        return Move(x1, zero, belief.guess, belief.result, own.A, own.S, none, -own.A @ belief.mean)
 
     def noises(self, model):
         return model.noise_size

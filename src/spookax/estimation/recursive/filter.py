@@ -20,7 +20,7 @@ from ..._typing import AnyArray, Array, Float
 from ...math.smoother import ForwardPass, ReadingGains, smoothed
 from ...math.sqrt_gaussian import UNROLLED, Affine, condition, lower
 from ...protocol import AbstractModel, Noise
-from ...protocol.asked import first_hint
+from ...protocol.asked import first_guess
 from .every_filter import (
     AbstractSmoothingFilter,
     Estimated,
@@ -94,7 +94,7 @@ class Filter(AbstractSmoothingFilter):
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
         x0 = jax.tree.map(jnp.asarray, x0)
         mean = jnp.zeros(factor.shape[0], dtype=factor.dtype)
-        return Belief(x0, mean, factor, first_hint(self.model), no_failure())
+        return Belief(x0, mean, factor, first_guess(self.model), no_failure())
 
     # --- what the compiled functions are made of
 
@@ -119,7 +119,7 @@ class Filter(AbstractSmoothingFilter):
             belief.x,
             jnp.where(accepted, post.mean, belief.mean),
             jnp.where(accepted, post.factor, belief.factor),
-            belief.hint,
+            belief.guess,
             belief.result,
         )
         said = jnp.where(accepted, post.said, 0.0)
@@ -155,7 +155,7 @@ class Filter(AbstractSmoothingFilter):
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=factor.dtype))
         else:
             mean, factor = move.mean, lower(move.A @ belief.factor, noises) if move.factor is None else move.factor
-        return Belief(move.x, mean, factor, move.hint, move.result), (move.A, noises, move.c)
+        return Belief(move.x, mean, factor, move.guess, move.result), (move.A, noises, move.c)
 
     def stepped(
         self, belief: Belief, u: Array, reading: Reading, noise: Noise | None, trail: bool

@@ -80,14 +80,14 @@ def smooth_affine(
 
 @compiled
 def _iterated(
-    f: Filter, belief: Belief, samples: Samples, x: Any, w: Array, hint: Array, parallel: bool
+    f: Filter, belief: Belief, samples: Samples, x: Any, w: Array, guess: Array, parallel: bool
 ) -> tuple[Any, Array, Array, Array, Array, Any]:
     """One Gauss-Newton iteration: linearise along a path, smooth, move the path."""
     model, n = f.model, f.model.tangent_size
     p = model.prepare(jnp.asarray(f.z))
 
-    def line(x, x1, w, hint, u, reading: Reading):
-        at, here = Context(model, p, f.noise, u), Belief(x, jnp.zeros(n, dtype=w.dtype), jnp.zeros((n, 0)), hint)
+    def line(x, x1, w, guess, u, reading: Reading):
+        at, here = Context(model, p, f.noise, u), Belief(x, jnp.zeros(n, dtype=w.dtype), jnp.zeros((n, 0)), guess)
         a = jnp.concatenate([here.mean, w])
         line = line_at(at, here, a)
         if model.reads_pair:
@@ -97,10 +97,10 @@ def _iterated(
             H = jnp.concatenate([H, jnp.zeros((H.shape[0], w.shape[0]), dtype=w.dtype)], axis=1)
         move = motion_along(at, a, line)
         gap = model.local(move.x, x1)  # zero where the path is one of the simulator's
-        return Affine(move.A, move.B, gap + move.c, H[:, :n], H[:, n:], y), move.hint, move.result
+        return Affine(move.A, move.B, gap + move.c, H[:, :n], H[:, n:], y), move.guess, move.result
 
-    reading = Reading(samples.y, samples.s, samples.seen)
-    steps, hint, result = jax.vmap(line)(before(x), after(x), w, hint, samples.u, reading)
+    reading = Reading(samples.y, samples.s, samples.weight)
+    steps, guess, result = jax.vmap(line)(before(x), after(x), w, guess, samples.u, reading)
     x0 = jax.tree.map(lambda a: a[0], x)
 
     def first(d: Array) -> tuple[Array, Array]:  # the prior in the chart about the path's first state
@@ -110,7 +110,7 @@ def _iterated(
     turned, mean = jax.jacfwd(first, has_aux=True)(belief.mean[:n])
     d, S, w = smooth_affine(steps, mean, turned @ belief.factor[:n, :n], parallel)
     change = jnp.max(jnp.abs(d) / (standard_deviations(S) + jnp.finfo(d.dtype).tiny))
-    return jax.vmap(model.retract)(x, d), w, hint, S, change, result
+    return jax.vmap(model.retract)(x, d), w, guess, S, change, result
 
 
 def smooth_iterated(
@@ -136,10 +136,10 @@ def smooth_iterated(
     """
     found = f.smooth(f.run(belief, samples, trail=True))
     x, w = found.x, jnp.zeros((samples.u.shape[0], f.model.noise_size), dtype=found.sd.dtype)
-    hint = jnp.broadcast_to(belief.hint, (samples.u.shape[0], *belief.hint.shape))
+    guess = jnp.broadcast_to(belief.guess, (samples.u.shape[0], *belief.guess.shape))
     S, result = found.factor, found.result
     for _ in range(iterations):
-        x, w, hint, S, change, result = _iterated(f, belief, samples, x, w, hint, parallel)
+        x, w, guess, S, change, result = _iterated(f, belief, samples, x, w, guess, parallel)
         if float(change) < tolerance:
             break
     return Smoothed(x, standard_deviations(S), S, result=result)
@@ -172,14 +172,14 @@ class FixedLag(eqx.Module):
         window: Window,
         u: AnyArray,
         y: AnyArray,
-        seen: AnyArray | None = None,
+        weight: AnyArray | None = None,
         noise: Noise | None = None,
     ) -> tuple[Window, Any, Float[Array, " n"], Innovation]:
         """The window after a step with its readings, and the state `lag` steps before it with its standard deviation.
 
         Arguments as in `Filter.update`; one set of readings a step, at its start.
         """
-        reading = reading_of(self.filter.model, y, seen, None, window.belief.mean.dtype)
+        reading = reading_of(self.filter.model, y, weight, None, window.belief.mean.dtype)
         return _lagged(self, window, jnp.asarray(u), reading, noise or self.filter.noise)
 
 

@@ -35,7 +35,7 @@ class Belief(eqx.Module):
     x: Any
     mean: Float[Array, " a"]
     factor: Float[Array, "a k"]
-    hint: Float[Array, " h"]  # what the last step found out about itself
+    guess: Float[Array, " h"]  # what the last step found out about itself
     result: STEP_RESULTS | None = None  # how the last step ended; None where nobody asks
 
 
@@ -44,7 +44,7 @@ class Reading(NamedTuple):
 
     y: Float[Array, "M channels"]
     s: Float[Array, " M"]
-    seen: Float[Array, "M channels"]
+    weight: Float[Array, "M channels"]
 
 
 class Context(NamedTuple):
@@ -60,21 +60,21 @@ class Context(NamedTuple):
         n = self.model.tangent_size
         return a[:n], a[n:] if a.shape[0] > n else jnp.zeros(self.model.noise_size, dtype=a.dtype)
 
-    def moved(self, x: Any, a: Float[Array, " a"], hint: Float[Array, " h"]) -> tuple[Any, Array, STEP_RESULTS]:
-        """The state after the step that starts at `a` about x, its hint, and how it ended."""
+    def moved(self, x: Any, a: Float[Array, " a"], guess: Float[Array, " h"]) -> tuple[Any, Array, STEP_RESULTS]:
+        """The state after the step that starts at `a` about x, its guess, and how it ended."""
         d, w = self.split(a)
-        return stepped(self.model, self.model.retract(x, d), self.p, self.u, w, self.noise, hint)
+        return stepped(self.model, self.model.retract(x, d), self.p, self.u, w, self.noise, guess)
 
     def residual(self, x: Any, x1: Any, reading: Reading) -> Float[Array, " c"]:
         """Whitened residuals of the readings of a step from x to x1."""
         predicted = jax.vmap(lambda s: self.model.observe(x, x1, self.p, s))(reading.s)
-        return whitened(self.model, self.noise, predicted, reading.y, reading.seen)
+        return whitened(self.model, self.noise, predicted, reading.y, reading.weight)
 
     def read(self, belief: Belief, reading: Reading, a: Float[Array, " a"]) -> Float[Array, " c"]:
         """Whitened residuals at `a`."""
         x = x1 = self.model.retract(belief.x, self.split(a)[0])
         if self.model.reads_pair:
-            x1 = self.moved(belief.x, a, belief.hint)[0]
+            x1 = self.moved(belief.x, a, belief.guess)[0]
         return self.residual(x, x1, reading)
 
 
@@ -83,7 +83,7 @@ class Move(NamedTuple):
 
     x: Any
     mean: Float[Array, " n"]  # of d+
-    hint: Float[Array, " h"]
+    guess: Float[Array, " h"]
     result: STEP_RESULTS | None
     A: Float[Array, "n n"]
     B: Float[Array, "n m"]
@@ -123,7 +123,7 @@ class Line(NamedTuple):
     """A step by its derivative: x1 box-plus (A d + B w) for small changes (d, w) of where it starts."""
 
     x1: Any
-    hint: Float[Array, " h"]
+    guess: Float[Array, " h"]
     result: STEP_RESULTS
     A: Float[Array, "n n"]
     B: Float[Array, "n m"]
@@ -132,13 +132,13 @@ class Line(NamedTuple):
 def line_at(at: Context, belief: Belief, a: Float[Array, " a"]) -> Line:
     """The step that starts at `a`."""
     model, (d, w) = at.model, at.split(a)
-    x1, hint, result = at.moved(belief.x, a, belief.hint)
+    x1, guess, result = at.moved(belief.x, a, belief.guess)
 
     def again(d: Array, w: Array) -> Array:
-        return model.local(replayed(model, model.retract(belief.x, d), at.p, at.u, w, at.noise, hint), x1)
+        return model.local(replayed(model, model.retract(belief.x, d), at.p, at.u, w, at.noise, guess), x1)
 
     _, (A, B) = backwards(again, d, w)
-    return Line(x1, hint, result, A, B)
+    return Line(x1, guess, result, A, B)
 
 
 Readings = tuple[Float[Array, "c a"], Float[Array, " c"]]  # rows (H, y): H a + n = y, n ~ N(0, 1)
@@ -169,7 +169,7 @@ def motion_along(at: Context, a: Float[Array, " a"], line: Line) -> Move:
     d, w = at.split(a)
     n = line.A.shape[0]
     zero, none = jnp.zeros(n, dtype=line.A.dtype), jnp.zeros((n, 0), dtype=line.A.dtype)
-    return Move(line.x1, zero, line.hint, line.result, line.A, line.B, none, -line.A @ d - line.B @ w)
+    return Move(line.x1, zero, line.guess, line.result, line.A, line.B, none, -line.A @ d - line.B @ w)
 
 
 class Extended(AbstractRule):
@@ -242,14 +242,14 @@ class Unscented(AbstractRule):
             m = model.noise_size
             mean = jnp.concatenate([mean, jnp.zeros(m, dtype=mean.dtype)])
             factor = jax.scipy.linalg.block_diag(factor, jnp.eye(m, dtype=mean.dtype))
-        x1, hint, _ = at.moved(belief.x, belief.mean, belief.hint)
+        x1, guess, _ = at.moved(belief.x, belief.mean, belief.guess)
 
         def ended(a: Array) -> tuple[Array, STEP_RESULTS]:
-            x, _, result = stepped(model, model.retract(belief.x, a[:n]), at.p, at.u, a[n:], at.noise, belief.hint)
+            x, _, result = stepped(model, model.retract(belief.x, a[:n]), at.p, at.u, a[n:], at.noise, belief.guess)
             return model.local(x, x1), result
 
         average, G, E, results = self._regression(ended, mean, factor)
-        return Move(x1, average, hint, worst(results), G[:, :n], G[:, n:], E, average - G @ mean)
+        return Move(x1, average, guess, worst(results), G[:, :n], G[:, n:], E, average - G @ mean)
 
     def noises(self, model):
         return model.noise_size + model.tangent_size + model.noise_size + 1

@@ -68,13 +68,13 @@ class DualFilter(AbstractFilter):
         level = noise or self.noise
         states, Y, z = belief.states, belief.Y, belief.z
         at = Context(self.model, self.model.prepare(z), level, u)
-        hint = at.moved(states.x, states.mean, states.hint)[1] if self.model.reads_pair else states.hint
+        guess = at.moved(states.x, states.mean, states.guess)[1] if self.model.reads_pair else states.guess
 
         def residual(a: Array, z: Array) -> Array:
             at_z, (d, w) = at._replace(p=self.model.prepare(z)), at.split(a)
             x = x1 = self.model.retract(states.x, d)
             if self.model.reads_pair:
-                x1 = replayed(self.model, x, at_z.p, u, w, level, hint)
+                x1 = replayed(self.model, x, at_z.p, u, w, level, guess)
             return at_z.residual(x, x1, reading)
 
         e, (by_a, by_z) = backwards(residual, states.mean, z)
@@ -89,7 +89,7 @@ class DualFilter(AbstractFilter):
         post = condition(states.mean, states.factor, H, e + H @ states.mean)
         gain = small.cholesky_solve(L, HS @ states.factor.T).T
         Y = Y - gain @ (H @ Y + D)
-        after = Belief(states.x, post.mean + Y @ found.mean, post.factor, states.hint, states.result)
+        after = Belief(states.x, post.mean + Y @ found.mean, post.factor, states.guess, states.result)
         both = DualBelief(after, Y, z + found.mean, found.factor)
         return jax.tree.map(lambda new, old: jnp.where(innovation.accepted > 0, new, old), both, belief), innovation
 
@@ -105,7 +105,7 @@ class DualFilter(AbstractFilter):
 
         def stepped(z: Array) -> Array:
             x = self.model.retract(states.x, d)
-            x1 = replayed(self.model, x, self.model.prepare(z), u, w, level, after.hint)
+            x1 = replayed(self.model, x, self.model.prepare(z), u, w, level, after.guess)
             return self.model.local(x1, after.x)
 
         _, (C,) = backwards(stepped, belief.z)

@@ -77,8 +77,8 @@ def _swept(f: SlowFilter, start: SlowBelief, samples: Samples) -> tuple[Scalar, 
         S = -(rows.H_a @ Y) if rows.H_z is None else -(rows.H_a @ Y + rows.H_z)
         white = small.solve_lower(L, jnp.column_stack([rows.y - rows.H_a @ belief.mean, G.T, S]))
         nu, V, S = white[:, 0], white[:, 1 : 1 + Y.shape[0]].T, white[:, 1 + Y.shape[0] :]
-        there = reading.seen > 0
-        scale = jnp.where(there, reading.seen / jnp.broadcast_to(f.noise.sensor, there.shape), 1.0)
+        there = reading.weight > 0
+        scale = jnp.where(there, reading.weight / jnp.broadcast_to(f.noise.sensor, there.shape), 1.0)
         known = jnp.sum(jnp.where(there, jnp.log(scale) - 0.5 * math.log(2 * math.pi), 0.0))
         fit = known - 0.5 * jnp.sum(nu**2) - jnp.sum(jnp.log(jnp.diagonal(L)))
         total = jax.tree.map(jnp.add, total, (fit, S.T @ S, -S.T @ nu))
@@ -89,14 +89,14 @@ def _swept(f: SlowFilter, start: SlowBelief, samples: Samples) -> tuple[Scalar, 
         mean, P, _ = f.with_noise(zero, (P + P.T) / 2, jnp.zeros((0, n), dtype=z.dtype))
         Y = move.M @ (Y + V @ S) + move.C
         Y = jnp.concatenate([Y, jnp.zeros((mean.shape[0] - n, z.shape[0]), dtype=z.dtype)])
-        after = SlowBelief(move.x, jnp.asarray(z), mean, P, belief.P_za, belief.P_zz, move.hint, move.result)
+        after = SlowBelief(move.x, jnp.asarray(z), mean, P, belief.P_za, belief.P_zz, move.guess, move.result)
         return ((after, Y), total), nu
 
     p, dtype = z.shape[0], z.dtype
     begin = dataclasses.replace(start, P_za=jnp.zeros((0, 0), dtype=dtype), P_zz=jnp.zeros((0, 0), dtype=dtype))
     total = jnp.zeros((), dtype=dtype), jnp.zeros((p, p), dtype=dtype), jnp.zeros(p, dtype=dtype)
     Y = jnp.zeros((start.mean.shape[0], p), dtype=dtype)
-    readings = Reading(samples.y, samples.s, samples.seen)
+    readings = Reading(samples.y, samples.s, samples.weight)
     (_, (value, N, g)), nu = jax.lax.scan(body, ((begin, Y), total), (samples.u, readings))
     return value, nu.reshape(-1), N, g
 

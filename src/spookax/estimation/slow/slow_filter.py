@@ -26,7 +26,7 @@ from ..._results import STEP_RESULTS, no_failure
 from ..._typing import AnyArray, Array, Float, Scalar
 from ...math import small
 from ...protocol import Noise
-from ...protocol.asked import first_hint
+from ...protocol.asked import first_guess
 from ..recursive.every_filter import AbstractSmoothingFilter, Estimated, Innovation, Recursion, Smoothed, innovation_of
 from ..recursive.step_rules import Reading
 from .slow_rules import InnovationGains, ReadingRows, SlowBelief, SlowMotion, by_derivative, by_sigma_points, rows_of
@@ -71,7 +71,7 @@ class SlowFilter(AbstractSmoothingFilter):
         x = jax.tree.map(jnp.asarray, x0.x)
         mean, P_aa, P_za = self.with_noise(jnp.zeros(n, dtype=sd.dtype), P_aa, P_za)
         moments = mean, P_aa, P_za, _mirrored(P_zz)
-        return SlowBelief(x, jnp.asarray(x0.z), *moments, first_hint(self.model), no_failure())
+        return SlowBelief(x, jnp.asarray(x0.z), *moments, first_guess(self.model), no_failure())
 
     def with_noise(self, mean: Array, P_aa: Array, P_za: Array) -> tuple[Array, Array, Array]:
         """Moments of a = (d, w) from those of d, before any reading: w ~ N(0, 1)."""
@@ -87,7 +87,7 @@ class SlowFilter(AbstractSmoothingFilter):
     def updated(
         self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise | None = None
     ) -> tuple[SlowBelief, Innovation]:
-        after, news, innovation = self.seen(belief, u, reading, noise or self.noise)
+        after, news, innovation = self.conditioned(belief, u, reading, noise or self.noise)
         return eqx.tree_at(lambda b: b.P_zz, after, after.P_zz - _square(news.V_z)), innovation
 
     def ended(self, belief: SlowBelief) -> STEP_RESULTS:
@@ -101,7 +101,7 @@ class SlowFilter(AbstractSmoothingFilter):
         self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise | None, trail: bool
     ) -> tuple[SlowBelief, Estimated, SlowTrail | None]:
         noise, n = noise or self.noise, self.model.model.tangent_size
-        filtered, news, innovation = self.seen(belief, u, reading, noise)
+        filtered, news, innovation = self.conditioned(belief, u, reading, noise)
         after, move = self.moved(filtered, news.V_z, u, noise)
         var_z = jnp.diagonal(belief.P_zz) - jnp.sum(news.V_z**2, axis=1)
         sd = jnp.sqrt(jnp.concatenate([jnp.diagonal(filtered.P_aa)[:n], var_z]))
@@ -113,7 +113,7 @@ class SlowFilter(AbstractSmoothingFilter):
         """Means only, as an `AugmentedState`: see `slow_smoother`. A trail is some p-vectors a step."""
         return Smoothed(smoothed(self.model, found.first, found.trail), None, None)  # pyright: ignore[reportArgumentType]
 
-    def seen(
+    def conditioned(
         self, belief: SlowBelief, u: Array, reading: Reading, noise: Noise
     ) -> tuple[SlowBelief, InnovationGains, Innovation]:
         """The belief given readings, but for P_zz, which is that of `belief` less V_z V_z'; what was new in them."""
@@ -133,7 +133,7 @@ class SlowFilter(AbstractSmoothingFilter):
             belief.P_aa - _square(news.V_a),
             belief.P_za - news.V_z @ news.V_a.T,
             belief.P_zz,
-            belief.hint,
+            belief.guess,
             belief.result,
         )
         return after, news, innovation
@@ -142,14 +142,14 @@ class SlowFilter(AbstractSmoothingFilter):
         self, belief: SlowBelief, V: Float[Array, "p c"], u: Array, noise: Noise
     ) -> tuple[SlowBelief, SlowMotion]:
         """The belief a step later, where P_zz at the start is that of `belief` less V V'; the motion that led there."""
-        M, C, E, x1, hint, result = move = self.motion(belief, u, noise)
+        M, C, E, x1, guess, result = move = self.motion(belief, u, noise)
         side = belief.P_za @ M.T + (belief.P_zz @ C.T - V @ (V.T @ C.T))  # covariance of z and d+
         corner = M @ (belief.P_aa @ M.T + belief.P_za.T @ C.T) + C @ side + E @ E.T
         decay, variance = self.model.drifted(self.model.model.prepare(belief.z), belief.z.dtype)
         zero = jnp.zeros(M.shape[0], dtype=M.dtype)
         mean, P_aa, P_za = self.with_noise(zero, _mirrored(corner), decay * side)
         P_zz = decay**2 * (belief.P_zz - _square(V)) + jnp.diag(jnp.broadcast_to(variance, belief.z.shape))
-        return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, hint, result), move
+        return SlowBelief(x1, decay * belief.z, mean, P_aa, P_za, P_zz, guess, result), move
 
     def motion(self, belief: SlowBelief, u: Array, noise: Noise) -> SlowMotion:
         """The step as a linear model."""

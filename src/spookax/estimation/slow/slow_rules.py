@@ -33,7 +33,7 @@ class SlowBelief(eqx.Module):
     P_aa: Float[Array, "a a"]
     P_za: Float[Array, "p a"]
     P_zz: Float[Array, "p p"]
-    hint: Float[Array, " h"]
+    guess: Float[Array, " h"]
     result: STEP_RESULTS  # how the last step ended
 
 
@@ -62,7 +62,7 @@ class SlowMotion(NamedTuple):
     C: Float[Array, "n p"]
     E: Float[Array, "n v"]
     x: Any
-    hint: Float[Array, " h"]
+    guess: Float[Array, " h"]
     result: STEP_RESULTS
 
 
@@ -74,14 +74,14 @@ def rows_of(
     def context(dz: Array) -> Context:
         return Context(model, model.prepare(belief.z + dz), noise, u)
 
-    hint = context(dz).moved(belief.x, a, belief.hint)[1] if model.reads_pair else belief.hint
+    guess = context(dz).moved(belief.x, a, belief.guess)[1] if model.reads_pair else belief.guess
 
     def read(a: Array, dz: Array) -> Array:
         at = context(dz)
         d, w = at.split(a)
         x = x1 = model.retract(belief.x, d)
         if model.reads_pair:
-            x1 = replayed(model, x, at.p, u, w, noise, hint)
+            x1 = replayed(model, x, at.p, u, w, noise, guess)
         return at.residual(x, x1, reading)
 
     if not _depends(lambda dz: read(a, dz), dz):
@@ -95,16 +95,16 @@ def by_derivative(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noi
     """The motion by its derivative at the mean."""
     at = Context(model, model.prepare(belief.z), noise, u)
     d, w = at.split(belief.mean)
-    x1, hint, result = at.moved(belief.x, belief.mean, belief.hint)
+    x1, guess, result = at.moved(belief.x, belief.mean, belief.guess)
 
     def again(d: Array, w: Array, z: Array) -> Array:
-        return model.local(replayed(model, model.retract(belief.x, d), model.prepare(z), u, w, noise, hint), x1)
+        return model.local(replayed(model, model.retract(belief.x, d), model.prepare(z), u, w, noise, guess), x1)
 
     _, (A, B, C) = backwards(again, d, w, belief.z)
     if model.reads_pair:
         none = jnp.zeros((d.shape[0], 0), dtype=d.dtype)
-        return SlowMotion(jnp.concatenate([A, B], axis=1), C, none, x1, hint, result)
-    return SlowMotion(A, C, B, x1, hint, result)
+        return SlowMotion(jnp.concatenate([A, B], axis=1), C, none, x1, guess, result)
+    return SlowMotion(A, C, B, x1, guess, result)
 
 
 def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: Noise, spread: float) -> SlowMotion:
@@ -116,12 +116,12 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
     centre = 1.0 - k / spread**2
     if centre < -1e-9:
         raise ValueError(f"sigma points: {k} directions need a spread of at least {k**0.5:.4g}, got {spread:g}")
-    x1, hint, _ = at.moved(belief.x, belief.mean, belief.hint)
+    x1, guess, _ = at.moved(belief.x, belief.mean, belief.guess)
     S = small.cholesky(belief.P_aa)
     points = belief.mean[None] + jnp.concatenate([jnp.zeros_like(S[:1]), spread * S.T, -spread * S.T])
 
     def ended(a: Array, w: Array, p: Any) -> tuple[Array, STEP_RESULTS]:
-        x, _, result = stepped(model, model.retract(belief.x, at.split(a)[0]), p, u, w, noise, belief.hint)
+        x, _, result = stepped(model, model.retract(belief.x, at.split(a)[0]), p, u, w, noise, belief.guess)
         return model.local(x, x1), result
 
     def average(z: Array) -> tuple[Array, tuple[Array, STEP_RESULTS]]:
@@ -138,7 +138,7 @@ def by_sigma_points(model: AbstractModel, belief: SlowBelief, u: Array, noise: N
     if not model.reads_pair:
         _, (by_w,) = backwards(lambda w: ended(belief.mean, w, at.p)[0], at.split(belief.mean)[1])
         E = jnp.concatenate([E, by_w], axis=1)
-    return SlowMotion(M, C, E, model.retract(x1, shift), hint, worst(results))
+    return SlowMotion(M, C, E, model.retract(x1, shift), guess, worst(results))
 
 
 def _depends(function: Callable[[Array], Array], x: Array) -> bool:

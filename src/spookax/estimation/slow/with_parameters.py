@@ -16,7 +16,7 @@ from ...protocol import (
     PlanTracking,
     SearchedStep,
 )
-from ...protocol.asked import admissible, duration, first_hint, first_sd, replayed, stepped, tracking_gain
+from ...protocol.asked import admissible, duration, first_guess, first_sd, replayed, stepped, tracking_gain
 from ...protocol.core import Capability
 
 
@@ -72,8 +72,8 @@ class WithParameters(AbstractModel, SearchedStep, CarriedPoses, ConstrainedStart
     def prepare(self, z: Float[Array, " 0"]) -> None:
         return None
 
-    def first_hint(self) -> Float[Array, " h"]:
-        return first_hint(self.model)
+    def first_guess(self) -> Float[Array, " h"]:
+        return first_guess(self.model)
 
     def after(self, z: Float[Array, " p"], p: Any, w: Float[Array, " noises"]) -> Float[Array, " p"]:
         """The parameters after a step."""
@@ -90,22 +90,22 @@ class WithParameters(AbstractModel, SearchedStep, CarriedPoses, ConstrainedStart
         return jnp.exp(-jnp.asarray(self.drift.decay, dtype) * h), jnp.asarray(self.drift.density, dtype) ** 2 * h
 
     def step(
-        self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, hint: Array
+        self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, guess: Array
     ) -> tuple[AugmentedState, Array]:
         p, m = self.model.prepare(x.z), self.model.noise_size
-        x1, hint = self.model.step(x.x, p, u, w[:m], noise, hint)
-        return AugmentedState(x1, self.after(x.z, p, w[m:])), hint
+        x1, guess = self.model.step(x.x, p, u, w[:m], noise, guess)
+        return AugmentedState(x1, self.after(x.z, p, w[m:])), guess
 
     def stepped(
-        self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, hint: Array
+        self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, guess: Array
     ) -> tuple[AugmentedState, Array, STEP_RESULTS]:
         p, m = self.model.prepare(x.z), self.model.noise_size
-        x1, hint, result = stepped(self.model, x.x, p, u, w[:m], noise, hint)
-        return AugmentedState(x1, self.after(x.z, p, w[m:])), hint, result
+        x1, guess, result = stepped(self.model, x.x, p, u, w[:m], noise, guess)
+        return AugmentedState(x1, self.after(x.z, p, w[m:])), guess, result
 
-    def replay(self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, hint: Array) -> AugmentedState:
+    def replay(self, x: AugmentedState, p: None, u: Array, w: Array, noise: Noise, guess: Array) -> AugmentedState:
         p, m = self.model.prepare(x.z), self.model.noise_size
-        return AugmentedState(replayed(self.model, x.x, p, u, w[:m], noise, hint), self.after(x.z, p, w[m:]))
+        return AugmentedState(replayed(self.model, x.x, p, u, w[:m], noise, guess), self.after(x.z, p, w[m:]))
 
     @property
     def carried(self) -> int:

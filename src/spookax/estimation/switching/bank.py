@@ -77,7 +77,7 @@ class AbstractBank(AbstractSwitching):
             here = Context(f.model, f.model.prepare(jnp.asarray(f.z)), f.noise, u)
             d, _ = here.split(belief.mean)
             x = f.model.retract(belief.x, d)
-            x1 = here.moved(belief.x, belief.mean, belief.hint)[0] if f.model.reads_pair else x
+            x1 = here.moved(belief.x, belief.mean, belief.guess)[0] if f.model.reads_pair else x
             return jax.vmap(lambda s: f.model.observe(x, x1, here.p, s))(s)
 
         y, weight = in_a_row(modes, self.over(one, modes.beliefs)), jnp.exp(modes.log_weight.reshape(-1))
@@ -87,7 +87,9 @@ class AbstractBank(AbstractSwitching):
 
     # --- what the compiled functions are made of
 
-    def seen(self, modes: Any, u: Array, reading: Reading, noise: Noise | None) -> tuple[Belief, Innovation, Any]:
+    def conditioned(
+        self, modes: Any, u: Array, reading: Reading, noise: Noise | None
+    ) -> tuple[Belief, Innovation, Any]:
         """Every belief given the readings, its innovation, and of the innovation the factor and the sensors' levels."""
 
         def one(f: Filter, belief: Belief, level: Noise | None) -> tuple[Belief, Innovation, Any]:
@@ -101,11 +103,11 @@ class AbstractBank(AbstractSwitching):
         return self.over(one, modes.beliefs, noise)
 
     def updated(self, modes: Any, u: Array, reading: Reading, noise: Noise | None = None) -> tuple[Any, Estimated]:
-        beliefs, seen, (spread, sd) = self.seen(modes, u, reading, noise)
-        joint = modes.log_weight + seen.log_likelihood
+        beliefs, found, (spread, sd) = self.conditioned(modes, u, reading, noise)
+        joint = modes.log_weight + found.log_likelihood
         total = jax.nn.logsumexp(joint)
-        residual, spread, sd = in_a_row(modes, (seen.residual, spread, sd))
-        weight, size = jnp.exp(modes.log_weight.reshape(-1)), seen.size.reshape(-1)[0]
+        residual, spread, sd = in_a_row(modes, (found.residual, spread, sd))
+        weight, size = jnp.exp(modes.log_weight.reshape(-1)), found.size.reshape(-1)[0]
         innovation = _together(weight, residual, size, spread, sd / sd[:1], total, self.gate)
         after = type(modes)(beliefs, joint - total)
         after = jax.tree.map(lambda new, old: jnp.where(innovation.accepted > 0, new, old), after, modes)

@@ -124,7 +124,7 @@ class IMM(AbstractBank):
         trail, last = found.trail, found.last
         first, n = self.first, self.model.tangent_size
         model, p, b = first.model, first.model.prepare(jnp.asarray(first.z)), last.beliefs
-        end = _single(Modes(Belief(b.x, b.mean[:, :n], b.factor[:, :n, :n], b.hint, b.result), last.log_probability))
+        end = _single(Modes(Belief(b.x, b.mean[:, :n], b.factor[:, :n, :n], b.guess, b.result), last.log_probability))
         share = AllPairs(KeepHeaviest(1))
         back = backwards(model, p, jnp.log(jnp.asarray(self.transition)), share, end, trail, self._way)
         return followed(back, summarised(model, end))
@@ -136,7 +136,7 @@ class IMM(AbstractBank):
             leads = i if model.reads_pair else j  # the mode whose model makes the step
             start, origin = at(step.filtered.beliefs, i), at(step.moved.before, leads)
             if not model.reads_pair:  # otherwise in its own chart, with the noise of the step
-                start = Belief(origin, *transported(model, start, origin), start.hint, start.result)
+                start = Belief(origin, *transported(model, start, origin), start.guess, start.result)
             return Led(start, at(step.moved.motion, leads), at(step.moved.after, leads))
 
         led = jax.vmap(lambda i: jax.vmap(lambda j: pair(i, j))(count))(count)
@@ -152,4 +152,4 @@ def _single(modes: Modes) -> Mixtures:
 def _with_noise(belief: Belief, m: int) -> Belief:
     mean = jnp.concatenate([belief.mean, jnp.zeros(m, dtype=belief.mean.dtype)])
     factor = jax.scipy.linalg.block_diag(belief.factor, jnp.eye(m, dtype=mean.dtype))
-    return Belief(belief.x, mean, factor, belief.hint, belief.result)
+    return Belief(belief.x, mean, factor, belief.guess, belief.result)

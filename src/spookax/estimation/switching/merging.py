@@ -63,14 +63,14 @@ def merge(model: AbstractModel, weights: Float[Array, " c"], beliefs: Belief) ->
 
     Means are averaged in the chart about the heaviest component's: mu = m* box-plus sum c_i d_i with
     d_i = m_i box-minus m*, and the covariance is sum c_i (P_i + (d_i - d)(d_i - d)'), as a factor. On a vector space
-    these are the moments of the mixture. The hint is the heaviest component's, the result the worst.
+    these are the moments of the mixture. The guess is the heaviest component's, the result the worst.
 
     **Arguments:** `weights`, not negative, of sum one; `beliefs` with the components along the leading axis. Of a
     belief that goes on with the noise of its step only the state is merged.
     """
     n = model.tangent_size
     points = jax.vmap(lambda b: model.retract(b.x, b.mean[:n]))(beliefs)
-    centre, hint = heaviest((points, beliefs.hint), weights)
+    centre, guess = heaviest((points, beliefs.guess), weights)
     mean, factor = merged(weights, *jax.vmap(lambda b: transported(model, b, centre))(beliefs))
     result = None if beliefs.result is None else worst(beliefs.result)
-    return Belief(model.retract(centre, mean), jnp.zeros_like(mean), factor, hint, result)
+    return Belief(model.retract(centre, mean), jnp.zeros_like(mean), factor, guess, result)

@@ -187,7 +187,7 @@ def _stepped_back(model: AbstractModel, T: Array | None, led: Led, way: _Way, ah
         led.start.x,
         led.start.mean[:n] + way.shared @ (white[:, 0] / variance),
         jnp.concatenate([way.rest, way.shared @ (white[:, 1:] / jnp.sqrt(variance)[:, None])], axis=1),
-        led.start.hint,
+        led.start.guess,
         led.start.result,
     )
     columns = [way.factor, spread]

@@ -15,9 +15,9 @@ from ...scene import FileError, Scene, read_scene, write_scene
 from ...scene.explain import Finding
 from ...scene.yaml12 import Dumper12
 from ...system import build
-from ..file.check import check_against_scene, sensor_dimensions
-from ..file.model import ParameterSpec, Study
+from ..file.against_scene import check_against_scene, sensor_dimensions
 from ..file.read import StudyError, read_study
+from ..file.study import ParameterSpec, Study
 from ..file.windows import LISTS
 from ..identifying.estimate import Estimate, finite_json, load_estimate
 from ..identifying.identify import Progress, identify

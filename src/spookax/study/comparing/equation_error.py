@@ -18,13 +18,13 @@ from scipy.optimize import least_squares
 
 from ..._compiled import compiled
 from ..._typing import Array, Float
-from ...estimation.batch import blocks
+from ...estimation.batch import step_blocks
 from ...estimation.linearise import chunked
 from ...models import Multibody
 from ...protocol import Noise
-from ...protocol.asked import first_hint
+from ...protocol.asked import first_guess
 from ...scene import Scene
-from ..file.model import Study
+from ..file.study import Study
 from ..recordings.recording import Recording
 from ..running.setup import Setup, set_up
 
@@ -92,8 +92,8 @@ def _averaged(setup: Setup, index: int, x: Any, z: np.ndarray) -> tuple[np.ndarr
     assert isinstance(stage.model, Multibody)
     now, then = (jax.tree.map(lambda a, cut=cut: np.asarray(a)[cut], x) for cut in (slice(None, -1), slice(1, None)))
     one = functools.partial(_error, stage.model, z, stage.noise)
-    parts = blocks.mapped(one, *map(blocks.split, (now, then, u)))
-    error, slope = blocks.joined(parts)
+    parts = step_blocks.mapped(one, *map(step_blocks.split, (now, then, u)))
+    error, slope = step_blocks.joined(parts)
     count = (int(setup.grids[index].step_of[-1]) - 1) // _MEAN  # what comes after the last reading fills a block up
     error, slope = (
         np.asarray(a)[: count * _MEAN].reshape(count, _MEAN, *a.shape[1:]).mean(axis=1) for a in (error, slope)
@@ -107,7 +107,7 @@ def _error(model: Multibody, z: Array, noise: Noise, now: Any, then: Any, u: Arr
 
     def one(z: Array, x: Any, x1: Any, u: Array) -> Float[Array, " axes"]:
         p = model.prepare(jnp.concatenate([z, jnp.zeros(model.own.size)]))
-        after, _ = model.step(x, p, u, jnp.zeros(model.noise_size), noise, first_hint(model))
+        after, _ = model.step(x, p, u, jnp.zeros(model.noise_size), noise, first_guess(model))
         return (model.rates(after, p) - model.rates(x1, p)) / model.duration(p)
 
     def both(data: tuple[Any, Any, Array]) -> tuple[Array, Array]:

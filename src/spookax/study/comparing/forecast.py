@@ -19,9 +19,9 @@ from ...scene import FileError, FileProblem, Scene, read_scene
 from ...scene.explain import nearest
 from ...scene.paths import numeric_paths, wholes
 from ...system import build
-from ..file.check import check_against_scene, check_recordings, sensor_dimensions
-from ..file.model import RecordingSpec, Study
+from ..file.against_scene import check_against_scene, check_recordings, sensor_dimensions
 from ..file.read import read_study
+from ..file.study import RecordingSpec, Study
 from ..file.windows import LISTS
 from ..identifying.estimate import Estimate, finite_json, load_estimate
 from ..identifying.identify import versions

@@ -10,11 +10,11 @@ from ...scene import Scene
 from ...scene.explain import Finding, nearest
 from ...scene.expression import Expression
 from ...scene.friction import Friction, Stribeck
-from ...scene.kinds import FreeAxis
+from ...scene.joint_types import FreeAxis
 from ...scene.parts import Along, Joint
-from ..file.model import ParameterSpec, Study
+from ..file.key_rules import default_transform
 from ..file.read import StudyError
-from ..file.rules import default_transform
+from ..file.study import ParameterSpec, Study
 
 LAWS: dict[str, tuple[str, ...]] = {
     "none": (),

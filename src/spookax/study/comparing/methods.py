@@ -17,9 +17,9 @@ from ...estimation.batch.shooting import TRIALS
 from ...models.parameters import natural_values, values_and_sd
 from ...protocol import ModelError
 from ...scene import Scene, read_scene
-from ..file.check import check_against_scene, sensor_dimensions
-from ..file.model import RecordingSpec, Study
+from ..file.against_scene import check_against_scene, sensor_dimensions
 from ..file.read import StudyError, read_study
+from ..file.study import RecordingSpec, Study
 from ..identifying.estimate import finite_json, identified_scene, save_scene
 from ..identifying.identify import identify
 from ..identifying.predict import Identified, Prediction, predict_recording

@@ -7,7 +7,7 @@ import numpy as np
 from ...estimation.batch.shooting import Shot, segmented, shoot, shots
 from ...models import Multibody
 from ...scene import Scene
-from ..file.model import Study
+from ..file.study import Study
 from ..recordings.recording import Recording
 from ..running.setup import Setup, set_up
 

@@ -15,11 +15,11 @@ import numpy as np
 from ...scene import Scene
 from ...scene.explain import Finding
 from ...scene.inertia import MOMENTS, flaws
-from ...scene.kinds import frame
+from ...scene.joint_types import frame
 from ...scene.located import FileProblem
 from ...scene.parts import Joint
 from ...scene.shapes import matrices, rotation_matrix
-from .model import Study
+from .study import Study
 
 if TYPE_CHECKING:  # a study is checked without JAX
     from ...models import Free

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from spookax.scene.explain import nearest
 from spookax.study.file import units as u
-from spookax.study.file.model import Column
+from spookax.study.file.study import Column
 from spookax.study.file.table import Report, Table, numbers
 
 Values = Float[np.ndarray, " n"]

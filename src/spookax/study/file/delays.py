@@ -8,7 +8,7 @@ import numpy as np
 from ...models import Free
 from ...scene import Scene
 from ...system import System
-from .model import Study
+from .study import Study
 
 LONGEST = 0.1
 """Upper bound of a delay where the study gives none, or twice its start if that is more [s]."""

@@ -10,7 +10,7 @@ from ..._compiled import on_device
 from ..._typing import AnyArray, Float
 from ...models import Multibody, ParameterMap
 from ...system import locate
-from .model import Mode, Recursive
+from .study import Mode, Recursive
 
 
 def transition(settings: Recursive, h: float) -> Float[np.ndarray, "modes modes"]:

@@ -11,12 +11,12 @@ import pydantic
 
 from spookax import datasets
 from spookax.scene.explain import Finding, nearest
+from spookax.scene.files import is_scene
 from spookax.scene.located import FileError, Located, load_located, validate
-from spookax.scene.read import is_scene
 from spookax.study.file import units as u
 from spookax.study.file.columns import Picker
-from spookax.study.file.model import Column, Recorded, Study, recording_path
-from spookax.study.file.rules import DATASET_FILE, study_rules
+from spookax.study.file.key_rules import DATASET_FILE, study_rules
+from spookax.study.file.study import Column, Recorded, Study, recording_path
 from spookax.study.file.table import Report, read_table
 from spookax.study.file.windows import LISTS, located_out
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeGuard, get_args
 from spookax.scene.explain import Finding, Loc, nearest, shown
 from spookax.scene.fields import is_number
 from spookax.scene.located import Located
-from spookax.study.file.rules import default_name
+from spookax.study.file.key_rules import default_name
 
 RecordingList = Literal["recordings", "validate"]
 """A key of a study that lists recordings."""

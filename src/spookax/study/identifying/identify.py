@@ -19,9 +19,9 @@ from ..._typing import AnyArray
 from ...estimation.batch.problem import Fit
 from ...models.parameters import natural_values
 from ...scene import Scene, read_scene
-from ..file.check import check_against_scene, sensor_dimensions
-from ..file.model import Study
+from ..file.against_scene import check_against_scene, sensor_dimensions
 from ..file.read import read_study
+from ..file.study import Study
 from ..judging.bands import foretold
 from ..judging.density import PREFIXES
 from ..judging.diagnosis import diagnosis, explanations, suspects

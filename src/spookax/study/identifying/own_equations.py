@@ -51,10 +51,10 @@ class StampGrid:
         """Readings at their steps, NaN where there is none; inputs held until the next stamp."""
         steps, y = len(self.lengths), np.asarray(y, dtype=float)
         held = np.searchsorted(self.of_stamp, np.arange(steps), side="right") - 1
-        read, seen = np.zeros((2, steps, 1, y.shape[1]))
-        read[self.of_stamp, 0], seen[self.of_stamp, 0] = np.nan_to_num(y), np.isfinite(y)
+        read, weight = np.zeros((2, steps, 1, y.shape[1]))
+        read[self.of_stamp, 0], weight[self.of_stamp, 0] = np.nan_to_num(y), np.isfinite(y)
         inputs = np.column_stack([np.asarray(u, dtype=float)[held], self.lengths])
-        return Samples(*map(on_device, (inputs, read, np.zeros((steps, 1)), seen)))
+        return Samples(*map(on_device, (inputs, read, np.zeros((steps, 1)), weight)))
 
 
 @dataclasses.dataclass(frozen=True)

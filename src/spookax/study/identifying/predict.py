@@ -10,11 +10,11 @@ import numpy as np
 from ..._compiled import on_device
 from ..._typing import AnyArray
 from ...estimation import Settings, Stage, fit
-from ...estimation.batch import blocks
+from ...estimation.batch import step_blocks
 from ...models import Multibody
 from ...protocol import Noise
 from ...scene import Scene, read_scene
-from ..file.model import RecordingSpec, Study
+from ..file.study import RecordingSpec, Study
 from ..judging.bands import drawn, spread
 from ..judging.output import as_read
 from ..recordings.recording import Recording
@@ -169,7 +169,7 @@ def predict_recording(
         inputs={name: values[here] for name, values in recording.inputs.items()},
         sensors={name: values[here] for name, values in recording.sensors.items()},
     )
-    begun = set_up(alone, scene, [first], least=blocks.spans(grid.steps)[0][1]).replaced(z)
+    begun = set_up(alone, scene, [first], least=step_blocks.spans(grid.steps)[0][1]).replaced(z)
     levels = Noise(on_device(estimate.process), on_device(_sensor_levels(estimate, begun)))
     stage, usual = Stage(begun.stages[-1].model, levels), begun.stages[0].noise
     # with less process noise than either, trajectories do not follow the readings

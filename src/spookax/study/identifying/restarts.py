@@ -25,7 +25,7 @@ def surprise(found: Attempt, setup: Setup) -> float:
         return float(np.exp(np.mean(np.log(found.candidates[found.chosen].score))))
     fit = found.fit
     pairs = list(zip(setup.problem.samples, fit.root_weights, strict=True))
-    seen = sum(counts(np.asarray(samples.seen), root) for samples, root in pairs)
+    seen = sum(counts(np.asarray(samples.weight), root) for samples, root in pairs)
     value = fit.cost + fit.log_det / 2 + float(seen @ np.log(np.asarray(fit.noise.sensor)))
     value += price(setup.outliers, fit.root_weights)
     return value if np.isfinite(value) else np.inf

@@ -21,7 +21,7 @@ from ...estimation.batch.problem import Fit, Iterate
 from ...estimation.batch.residual_form import ResidualEstimator
 from ...estimation.batch.simulator_form import Estimator
 from ...estimation.batch.uncertainty import preparations
-from ..file.model import Study
+from ..file.study import Study
 from ..judging import density
 from ..judging.error_bars import ErrorBars
 from ..judging.half_step import half_step_shift
@@ -290,7 +290,7 @@ class Solver:
         before.process, before.sensor = _levels(fit, stage)
         estimator.process, estimator.sensor = before.process * factor, before.sensor.copy()
         # what another fit has weighed keeps its weight, what it has not read has that of the beginning
-        read = [np.asarray(samples.seen) > 0 for samples in self.read.problem.samples]
+        read = [np.asarray(samples.weight) > 0 for samples in self.read.problem.samples]
         before.root_weights = estimator.root_weights = tuple(
             np.where(there, found, first)
             for there, found, first in zip(read, fit.root_weights, estimator.root_weights, strict=True)

@@ -49,10 +49,10 @@ def without_the_end(setup: Setup) -> tuple[Setup, tuple[np.ndarray, ...]]:
         time = recording.time
         part = _LEFT_OUT if count < 3 else _LEFT_OUT_OF_MANY * (i % 3 == 1)
         out = time > time[-1] - part * (time[-1] - time[0])
-        seen = np.array(whole.seen)
-        step, slot, channel = (place[out] for place in grid.places(seen.shape[2]))
-        seen[np.maximum(step, 0), slot, channel] = 0.0
-        samples.append(whole._replace(seen=seen))
+        weight = np.array(whole.weight)
+        step, slot, channel = (place[out] for place in grid.places(weight.shape[2]))
+        weight[np.maximum(step, 0), slot, channel] = 0.0
+        samples.append(whole._replace(weight=weight))
         left.append(out)
     problem = dataclasses.replace(setup.problem, samples=tuple(samples))
     return dataclasses.replace(setup, problem=problem), tuple(left)

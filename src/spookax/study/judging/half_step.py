@@ -19,7 +19,7 @@ from ...estimation.batch.simulator_form import Estimator
 from ...estimation.linearise import Path, all_successful, before
 from ...models import Multibody
 from ...models.multibody import BodyState
-from ..file.model import Study
+from ..file.study import Study
 from ..running.setup import Setup, set_up
 
 
@@ -44,7 +44,7 @@ def half_step_shift(study: Study, setup: Setup, fit: Fit, settings: Settings) ->
         z = np.concatenate([fit.iterate.z, own])
         plan = _finer(path, samples.u.shape[0])
         gains = stiff_gains(model, z, fit.noise, before(plan.x))
-        paths.append(follow(model, z, fit.noise, Plan(before(plan.x), plan.w, gains), samples.u, plan.hint[0]))
+        paths.append(follow(model, z, fit.noise, Plan(before(plan.x), plan.w, gains), samples.u, plan.guess[0]))
     it = Iterate(fit.iterate.z, fit.iterate.own, tuple(paths))
     linear = estimator.linear(stage, it, estimator.kept_at_the_end(stage))
     p = half.problem
@@ -81,4 +81,4 @@ def _finer(path: Path, steps: int) -> Path:
         return np.concatenate([rows, np.zeros((steps - len(rows), *rows.shape[1:]))])
 
     # whitened impulses of two steps add up to that of one
-    return Path(finer, held(path.w) / np.sqrt(2), held(path.hint), all_successful(steps))
+    return Path(finer, held(path.w) / np.sqrt(2), held(path.guess), all_successful(steps))

@@ -48,7 +48,7 @@ def failure(setup: Setup, fit: Fit, candidates: Sequence[Candidate], first_cost:
             return {"no_progress": "it did not reach a minimum", "nonfinite": "its cost is no number"}.get(
                 name, "it went nowhere"
             )
-    readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in setup.problem.samples)
+    readings = sum(float(np.sum(np.asarray(s.weight) > 0)) for s in setup.problem.samples)
     worst = max(fit.cost, first_cost or 0.0)
     if not np.isfinite(worst):
         return "its cost is no number"
@@ -64,7 +64,7 @@ def failure(setup: Setup, fit: Fit, candidates: Sequence[Candidate], first_cost:
 def _drowned(setup: Setup, fit: Fit) -> Iterator[tuple[str, float]]:
     """Sensors whose noise was found to be most of their signal: name, ratio of standard deviations."""
     y = np.concatenate([np.asarray(s.y).reshape(-1, np.shape(s.y)[-1]) for s in setup.problem.samples])
-    seen = [(np.asarray(s.seen) > 0) & kept(fit, i) for i, s in enumerate(setup.problem.samples)]
+    seen = [(np.asarray(s.weight) > 0) & kept(fit, i) for i, s in enumerate(setup.problem.samples)]
     seen = np.concatenate([there.reshape(-1, there.shape[-1]) for there in seen])
     found, names = np.asarray(fit.noise.sensor), setup.channels
     for i, name in enumerate(names):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...estimation import Settings
 from ...estimation.batch.simulator_form import Estimator
-from ..file.model import Study
+from ..file.study import Study
 from ..recordings.recording import Recording
 from ..running.setup import Setup, set_up
 from . import density
@@ -44,7 +44,7 @@ def misread(study: Study, setup: Setup, settings: Settings, reached: float, say:
         read, left = density.without_the_end(other)
         fit = Estimator(read.problem, settings, say).run(read.start(), read.stages[:1])
         # one that is still far away has not left the readings along which it began, those that it has not seen included
-        readings = sum(float(np.sum(np.asarray(s.seen) > 0)) for s in read.problem.samples)
+        readings = sum(float(np.sum(np.asarray(s.weight) > 0)) for s in read.problem.samples)
         return error_of(density.candidate(other, left, fit)) if fit.cost < _FAR * readings else np.inf
 
     if not np.isfinite(reached):

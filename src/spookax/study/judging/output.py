@@ -12,9 +12,9 @@ from ..._compiled import compiled, seldom_called
 from ...constraints import axes, boxes, frames
 from ...constraints.assemble import velocity
 from ...estimation import Stage, uncertainty
-from ...estimation.batch import blocks
-from ...estimation.batch.blocks import joined, split
+from ...estimation.batch import step_blocks
 from ...estimation.batch.problem import Fit
+from ...estimation.batch.step_blocks import joined, split
 from ...estimation.linearise import Path, after, before
 from ...models import Multibody, ParameterMap
 from ...models.parameters import natural_values, values_and_sd
@@ -97,7 +97,7 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         runs[name] = {
             "file": recording.path.name,
             "sha256": recording.sha256,
-            "samples": int(np.sum(np.asarray(samples.seen) > 0)),
+            "samples": int(np.sum(np.asarray(samples.weight) > 0)),
             "duration": float(recording.time[-1] - recording.time[0]),
             "initial": _initial(axis_names, position[0], rate[0], joint_sd[0]),
             "offsets": {
@@ -176,7 +176,7 @@ def axis_sd(model: Multibody, z: np.ndarray, path: Path, covariance: jax.Array) 
     """Posterior standard deviations (steps, 2, axes) of joint coordinates and leap-frog rates."""
 
     one = functools.partial(_axis_sd, model, z)
-    return np.asarray(joined(blocks.mapped(one, split(before(path.x)), split(covariance))))
+    return np.asarray(joined(step_blocks.mapped(one, split(before(path.x)), split(covariance))))
 
 
 @seldom_called

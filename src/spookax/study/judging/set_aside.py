@@ -16,7 +16,7 @@ from ..running.setup import Setup
 def weights(setup: Setup, fit: Fit, i: int) -> dict[str, Float[np.ndarray, "samples d"]]:
     """Sensor -> weights of its readings in a recording; NaN where there is no reading or it was not used."""
     grid, column, found = setup.grids[i], 0, {}
-    seen = np.asarray(setup.problem.samples[i].seen)
+    seen = np.asarray(setup.problem.samples[i].weight)
     inside = grid.places(seen.shape[2])[0] >= 0  # what was seen before the first step is not used
     weight, seen = grid.taken(fit.root_weights[i]) ** 2, np.where(inside, grid.taken(seen), 0.0)
     for name in setup.sensors:

@@ -210,16 +210,16 @@ def _through_the_filter(
     )
     steps, channels = nu.shape
     D, w = np.zeros((steps, channels, len(columns))), np.zeros((steps, B.shape[2], len(columns)))
-    grid, seen = setup.grids[i], np.asarray(setup.problem.samples[i].seen) * fit.root_weights[i]
+    grid, weight = setup.grids[i], np.asarray(setup.problem.samples[i].weight) * fit.root_weights[i]
     unit = setup.density * np.broadcast_to(np.asarray(fit.noise.process), (B.shape[2],)) / np.sqrt(grid.h)
     for j, column in enumerate(columns.values()):
-        change, at = np.zeros((len(grid.step_of), seen.shape[2])), 0
+        change, at = np.zeros((len(grid.step_of), weight.shape[2])), 0
         for name in setup.sensors:
             size = setup.system.sensors[setup.system.sensor_index(name)].size
             if name in column.readings:
                 change[:, at : at + size] = column.readings[name]
             at += size
-        D[:, :, j] = (grid.placed(change, seen.shape[1]) * seen / np.asarray(fit.noise.sensor)).reshape(steps, -1)
+        D[:, :, j] = (grid.placed(change, weight.shape[1]) * weight / np.asarray(fit.noise.sensor)).reshape(steps, -1)
         if column.axis is not None and column.force is not None:
             w[:, column.axis, j] = column.force / unit[column.axis]
     C, D = B @ w, D + J @ w

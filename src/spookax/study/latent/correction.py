@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from spookax._typing import Float
-from spookax.study.latent.model import Force, Mechanism
 from spookax.study.latent.record import Record
+from spookax.study.latent.switching_model import Force, Mechanism
 
 _SHARES = (0.1, 0.4)  # of the rms speed, in which a level may fall off
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from spookax._typing import Array, Float, Scalar
 from spookax.study.latent.evidence import Maximum, laplace, maximum
-from spookax.study.latent.model import (
+from spookax.study.latent.record import Record
+from spookax.study.latent.switching_model import (
     Data,
     Force,
     Mechanism,
@@ -20,7 +21,6 @@ from spookax.study.latent.model import (
     force_of_regimes,
     scales_of,
 )
-from spookax.study.latent.record import Record
 from spookax.study.latent.unfinished import Unfinished
 
 _PRIOR_SD = np.array([0.7, 2.0, 0.5, 1.0])

@@ -12,8 +12,8 @@ from spookax.scene.located import Located, validate
 from spookax.scene.rules import scene_rules
 from spookax.stepping import rollout, state_from_joints
 from spookax.study.latent.laws import SceneLaw
-from spookax.study.latent.model import Mechanism
 from spookax.study.latent.record import Record
+from spookax.study.latent.switching_model import Mechanism
 from spookax.system import build
 
 SUBSTEPS = 4

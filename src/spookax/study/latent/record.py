@@ -9,7 +9,7 @@ from spookax.scene.located import FileError, load_located
 from spookax.study.file.read import StudyError, read_as
 from spookax.study.file.table import RecordingError, Report
 from spookax.study.file.windows import RecordingList
-from spookax.study.latent.spec import INPUTS, SENSORS, LatentStudy
+from spookax.study.latent.section import INPUTS, SENSORS, LatentStudy
 from spookax.study.recordings.recording import Recording, read_recordings
 
 _FEWEST = 50  # samples

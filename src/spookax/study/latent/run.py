@@ -20,13 +20,13 @@ from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.fitting import Fitted, fitted
 from spookax.study.latent.forward import SUBSTEPS, Forward, forward, load_on, scene_of
 from spookax.study.latent.laws import KINDS, Law, fit_laws, for_scene
-from spookax.study.latent.model import Force, Mechanism, Setting, scales_of
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.sampling import blackjax_module
+from spookax.study.latent.section import LatentStudy
 from spookax.study.latent.sliding import Points, sliding_points
-from spookax.study.latent.spec import LatentStudy
 from spookax.study.latent.spread import spread_of
 from spookax.study.latent.static import Static, static_friction, static_of
+from spookax.study.latent.switching_model import Force, Mechanism, Setting, scales_of
 from spookax.study.latent.unfinished import Unfinished, digest
 
 REGIMES = ("slides", "sticks", "jumps")

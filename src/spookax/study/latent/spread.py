@@ -7,9 +7,9 @@ import numpy as np
 
 from spookax._typing import Float
 from spookax.study.latent.fitting import Fitted, along_axes, averaged
-from spookax.study.latent.model import NAMES, Force
 from spookax.study.latent.sampling import ADAPTED, CHAINS, Draws, Quality, quality, sampled
-from spookax.study.latent.spec import Latent
+from spookax.study.latent.section import Latent
+from spookax.study.latent.switching_model import NAMES, Force
 from spookax.study.latent.unfinished import Unfinished
 
 BAND = 1.645  # standard deviations to either side of 90 %

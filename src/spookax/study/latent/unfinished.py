@@ -13,7 +13,7 @@ from spookax.scene import FileError, FileProblem
 from spookax.study.latent.evidence import Maximum
 from spookax.study.latent.record import Record
 from spookax.study.latent.sampling import Draws
-from spookax.study.latent.spec import LatentStudy
+from spookax.study.latent.section import LatentStudy
 
 UNFINISHED = "unfinished.npz"
 

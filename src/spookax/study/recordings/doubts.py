@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from spookax.scene.explain import Finding, Loc
-from spookax.scene.kinds import free_axes
+from spookax.scene.joint_types import free_axes
 from spookax.scene.located import FileProblem, Located
 from spookax.scene.model import Scene
 from spookax.scene.parts import JointPosition, JointRate
-from spookax.study.file.model import Study
+from spookax.study.file.study import Study
 from spookax.study.file.windows import RecordingList
 from spookax.study.recordings.recording import Recording
 

@@ -62,14 +62,14 @@ class Grid:
 
     def replaced(self, samples: Samples, earlier: np.ndarray) -> "tuple[Grid, Samples]":
         """The same readings as many other steps earlier."""
-        y, s, seen = map(np.asarray, (samples.y, samples.s, samples.seen))
-        there = np.where(self.places(y.shape[2])[0] >= 0, self.taken(seen), 0.0)
+        y, s, weight = map(np.asarray, (samples.y, samples.s, samples.weight))
+        there = np.where(self.places(y.shape[2])[0] >= 0, self.taken(weight), 0.0)
         grid = dataclasses.replace(self, earlier=earlier)
-        s, y, seen = (
+        s, y, weight = (
             grid.placed(values, s.shape[1], default)
             for values, default in ((self.fraction[:, None] + earlier, earlier), (self.taken(y), 0.0), (there, 0.0))
         )
-        return grid, samples._replace(y=on_device(y), s=on_device(s), seen=on_device(seen))
+        return grid, samples._replace(y=on_device(y), s=on_device(s), weight=on_device(weight))
 
 
 def grid_of(time: np.ndarray, h: float) -> Grid:
@@ -139,7 +139,7 @@ def samples_of(
             if np.isfinite(value).any():
                 rate = smooth(recording.time, recording.time, value)[1]
                 weight[:, i] /= np.sqrt(1 + (rate * time_sd / sd[i]) ** 2)
-    seen = grid.placed(weight, slots)
+    weight = grid.placed(weight, slots)
     if grid.earlier is not None:
         s = grid.placed(grid.fraction[:, None] + grid.earlier, slots, grid.earlier)
     else:
@@ -152,7 +152,7 @@ def samples_of(
             u[:, m] = step_means(*given, history) if history else kick_means(*given)
     if history:
         u = u[np.arange(history, history + grid.steps)[:, None] - np.arange(history + 1)]
-    return Samples(*map(on_device, (u, y, s, seen)))
+    return Samples(*map(on_device, (u, y, s, weight)))
 
 
 def smooth(at: np.ndarray, time: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

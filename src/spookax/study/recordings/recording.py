@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from spookax.study.file import units as u
 from spookax.study.file.columns import Picked, Picker
-from spookax.study.file.model import Recorded, RecordingSpec
+from spookax.study.file.study import Recorded, RecordingSpec
 from spookax.study.file.table import RecordingError, Report, Table, read_table
 from spookax.study.file.windows import RecordingList
 

@@ -11,12 +11,12 @@ import numpy as np
 from ..._compiled import compiled
 from ..._typing import Array
 from ...estimation import Filter
-from ...estimation.batch import blocks
+from ...estimation.batch import step_blocks
 from ...estimation.batch.one_recording import first_state
 from ...estimation.linearise import chunked
 from ...models import Multibody
 from ...protocol import Noise, Samples
-from ...protocol.asked import first_hint
+from ...protocol.asked import first_guess
 from .passes import by_filter
 
 
@@ -53,13 +53,13 @@ def steps_ahead(
     # past the end, the last input and place are repeated: a block has one length, and nothing of it is returned
     later = np.minimum(np.arange(count)[:, None] + np.arange(steps + 1), count - 1)
     one = functools.partial(_simulated, model, z, noise)
-    parts = blocks.mapped(
+    parts = step_blocks.mapped(
         one,
-        blocks.split(known),
-        blocks.split(np.asarray(samples.u)[later]),
-        blocks.split(np.asarray(samples.s)[later[:, -1]]),
+        step_blocks.split(known),
+        step_blocks.split(np.asarray(samples.u)[later]),
+        step_blocks.split(np.asarray(samples.s)[later[:, -1]]),
     )
-    found = np.asarray(blocks.joined(parts))
+    found = np.asarray(step_blocks.joined(parts))
     return np.concatenate([np.full((min(steps, count), *found.shape[1:]), np.nan), found[: max(count - steps, 0)]])
 
 
@@ -73,11 +73,11 @@ def _simulated(model: Multibody, z: Array, noise: Noise, x: Any, u: Array, s: Ar
         x, u, s = begin
 
         def step(carry: tuple[Any, Any, Array], u: Array) -> tuple[tuple[Any, Any, Array], None]:
-            _, x, hint = carry
-            x1, hint = model.step(x, p, u, none, noise, hint)
-            return (x, x1, hint), None
+            _, x, guess = carry
+            x1, guess = model.step(x, p, u, none, noise, guess)
+            return (x, x1, guess), None
 
-        (x, x1, _), _ = jax.lax.scan(step, (x, x, first_hint(model)), u)
+        (x, x1, _), _ = jax.lax.scan(step, (x, x, first_guess(model)), u)
         return jax.vmap(lambda s: model.observe(x, x1, p, s))(s)
 
     return chunked(one, (x, u, s), s.shape[0])

@@ -24,7 +24,7 @@ def pack_iterate(stage: int, noise: Noise, it: Iterate) -> dict[str, np.ndarray]
     out = {"stage": np.asarray(stage), "process": np.asarray(noise.process)}
     out |= {"sensor": np.asarray(noise.sensor), "z": np.asarray(it.z)}
     for i, (own, path) in enumerate(zip(it.own, it.paths, strict=True)):
-        out[f"{i}/own"], out[f"{i}/w"], out[f"{i}/hint"] = np.asarray(own), np.asarray(path.w), np.asarray(path.hint)
+        out[f"{i}/own"], out[f"{i}/w"], out[f"{i}/guess"] = np.asarray(own), np.asarray(path.w), np.asarray(path.guess)
         for name in ("p", "e", "v", "w", "near", "c"):
             out[f"{i}/x/{name}"] = np.asarray(getattr(path.x, name))
     return out
@@ -71,13 +71,16 @@ def load_iterate(path: Path, setup: Any) -> tuple[int, np.ndarray, np.ndarray, I
     own, paths = [], []
     fits = data["z"].shape == setup.problem.z0.shape
     for i, (grid, _) in enumerate(zip(setup.grids, setup.problem.samples, strict=True)):
-        fits = fits and f"{i}/w" in data and data[f"{i}/w"].shape == (grid.steps, setup.model.noise_size)
+        shape = grid.steps, setup.model.noise_size
+        fits = fits and {f"{i}/w", f"{i}/guess"} <= data.keys() and data[f"{i}/w"].shape == shape
         if not fits:
-            message = "the checkpoint belongs to another study (other parameters, recordings or step size)"
+            message = "the checkpoint belongs to another study (other parameters, recordings or step size) or version"
             raise FileError([FileProblem(str(file), 0, "", None, message, "Run without --resume.")])
         x = BodyState(*(on_device(data[f"{i}/x/{n}"]) for n in ("p", "e", "v", "w", "near", "c")))
         own.append(on_device(data[f"{i}/own"]))
-        paths.append(Trajectory(x, on_device(data[f"{i}/w"]), on_device(data[f"{i}/hint"]), all_successful(grid.steps)))
+        paths.append(
+            Trajectory(x, on_device(data[f"{i}/w"]), on_device(data[f"{i}/guess"]), all_successful(grid.steps))
+        )
     stage = min(int(data["stage"]), len(setup.stages) - 1)
     given = setup.stages[stage].noise
     process, sensor = data["process"] / np.asarray(given.process), data["sensor"] / np.asarray(given.sensor)

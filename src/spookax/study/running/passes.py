@@ -52,8 +52,8 @@ def by_bank(f: IMM, start: Modes, samples: Samples, smooth: bool) -> Pass:
         modes = jax.tree.map(lambda a, last: jnp.concatenate([a, last[None]]), found.trail.filtered, found.last)
         merged = _merged(f.model, modes)
         x, S, probability = merged.x, merged.factor, jnp.exp(modes.log_probability)
-    *_, hint = found.last.beliefs.hint
-    end = Belief(jax.tree.map(lambda a: a[-1], x), jnp.zeros(S.shape[1]), S[-1], hint)
+    *_, guess = found.last.beliefs.guess
+    end = Belief(jax.tree.map(lambda a: a[-1], x), jnp.zeros(S.shape[1]), S[-1], guess)
     x, S, probability = jax.tree.map(lambda a: a[:-1], (x, S, probability))
     return Pass(found.innovation, x, np.asarray(S), end, np.asarray(probability), found.result)
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._compiled import compiled, seldom_called
-from ..._typing import Array, Float
-from ...estimation.batch import blocks
-from ...estimation.batch.blocks import joined
+from ..._typing import Array, Bool, Float
+from ...estimation.batch import step_blocks
+from ...estimation.batch.step_blocks import joined
 from ...math import rotation, small
 from ...models import BodyState, Multibody
 from ...scene import Scene
@@ -65,7 +65,7 @@ def planned(
         q, v = ({name: value[begin:end] for name, value in kind.items()} for kind in (position, rate))
         return _placed(model, rest, q, v, end - begin)
 
-    states = joined(blocks.mapped(one, *zip(*blocks.spans(grid.steps), strict=True)))
+    states = joined(step_blocks.mapped(one, *zip(*step_blocks.spans(grid.steps), strict=True)))
     for name in sensors:
         sensor = system.sensors[system.sensor_index(name)]
         if (
@@ -175,18 +175,18 @@ def _inverse_kinematics(
     start: Float[Array, " free"],
     known: dict[str, Float[Array, " samples"]],
     y: Float[Array, "samples channels"],
-    seen: Float[Array, "samples channels"],
+    there: Bool[Array, "samples channels"],
     sd: Float[Array, " channels"],
 ) -> tuple[Float[Array, "samples free"], Float[Array, "samples free"]]:
     """Coordinates that meet the readings best, each sample from the one before; and their standard deviations."""
     p = model.prepared(model.params)
 
-    def misfit(q: Array, known: dict[str, Array], y: Array, seen: Array) -> Array:
+    def misfit(q: Array, known: dict[str, Array], y: Array, there: Array) -> Array:
         joints = {
             name: {"position": value, "rate": 0.0} for name, value in [*known.items(), *zip(free, q, strict=True)]
         }
         x = model.body_state(state_from_joints(model.system, model.params, {**rest, **joints}), model.params.com)
-        return jnp.where(seen, model.difference(y, model.observe(x, x, p, jnp.ones(()))) / sd, 0.0)
+        return jnp.where(there, model.difference(y, model.observe(x, x, p, jnp.ones(()))) / sd, 0.0)
 
     def towards(q: Array, last: Array, *reading: Any) -> tuple[Array, Array]:
         r, J = misfit(q, *reading), jax.jacfwd(misfit)(q, *reading)
@@ -199,6 +199,6 @@ def _inverse_kinematics(
         inverse = small.solve(towards(q, last, *reading)[1], jnp.eye(len(free)))
         return q, (q, jnp.sqrt(jnp.diagonal(inverse)))
 
-    first = jax.tree.map(lambda a: a[0], (known, y, seen))
+    first = jax.tree.map(lambda a: a[0], (known, y, there))
     q = jax.lax.fori_loop(0, _FIRST_STEPS, lambda _, q: towards(q, q, *first)[0], start)
-    return jax.lax.scan(one, q, (known, y, seen))[1]
+    return jax.lax.scan(one, q, (known, y, there))[1]

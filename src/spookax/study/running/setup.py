@@ -10,7 +10,7 @@ import numpy as np
 from ..._compiled import on_device
 from ..._typing import AnyArray
 from ...estimation import Problem, Stage
-from ...estimation.batch import blocks
+from ...estimation.batch import step_blocks
 from ...estimation.batch.one_recording import Plan, follow, stiff_gains
 from ...estimation.batch.problem import Iterate
 from ...estimation.linearise import Path, all_successful, before
@@ -23,7 +23,7 @@ from ...scene.paths import numeric_paths, unit_of, wholes
 from ...system import Params, System, build
 from ..file.bodies import possible
 from ..file.delays import default_upper, longest_delays, steps_earlier
-from ..file.model import RecordingSpec, Study
+from ..file.study import RecordingSpec, Study
 from ..recordings.grid import Grid, grid_of, samples_of, sensor_sd, smooth
 from ..recordings.recording import Recording
 from ..recordings.sight import first_root_weights, without_gross
@@ -103,8 +103,8 @@ class Setup:
         for recording, grid in zip(self.clean, self.grids, strict=True):
             x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
-            w, hint = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
-            found.append((Path(x, w, hint, all_successful(grid.steps)), measured))
+            w, guess = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
+            found.append((Path(x, w, guess, all_successful(grid.steps)), measured))
         return found
 
     def start(self, plans: list[tuple[Path, tuple[bool, ...]]] | None = None) -> Iterate:
@@ -117,7 +117,7 @@ class Setup:
         for (path, measured), samples in zip(plans or self.plans(), self.problem.samples, strict=True):
             ahead = before(path.x)
             gains = stiff_gains(stage.model.following(measured), all_z, stage.noise, ahead)
-            paths.append(follow(stage.model, all_z, stage.noise, Plan(ahead, path.w, gains), samples.u, path.hint[0]))
+            paths.append(follow(stage.model, all_z, stage.noise, Plan(ahead, path.w, gains), samples.u, path.guess[0]))
         return Iterate(z, tuple(own for _ in paths), tuple(paths))
 
 
@@ -189,7 +189,7 @@ def set_up(
     grids = [dataclasses.replace(grid_of(r.time, h), earlier=earlier) for r in recordings]
     most = max(max(g.steps for g in grids), least)
     # the residual form compiles for whole recordings, and all alike; the simulator form for blocks
-    multiple = most if settings.form == "residual" else min(most, blocks.BLOCK)
+    multiple = most if settings.form == "residual" else min(most, step_blocks.BLOCK)
     grids = [g.extended(multiple) for g in grids]
     slots = max(slots, *(int(g.slot_of.max()) + 1 for g in grids))
     motors = tuple(m.name for m in system.motors)

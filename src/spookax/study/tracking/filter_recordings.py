@@ -32,10 +32,10 @@ from ...models.parameters import natural_values
 from ...protocol import AbstractModel, Noise, Samples
 from ...scene import Scene, read_scene
 from ...scene.explain import Finding
-from ..file.check import check_against_scene, sensor_dimensions
-from ..file.model import Study
+from ..file.against_scene import check_against_scene, sensor_dimensions
 from ..file.modes import described, first_probability, in_mode, transition
 from ..file.read import StudyError, read_study
+from ..file.study import Study
 from ..identifying.estimate import finite_json, identified_scene, save_scene
 from ..identifying.identify import hashes_of, versions
 from ..recordings.recording import Recording, read_recordings
@@ -173,7 +173,7 @@ class _Tracker:
         """That of a step with as many readings as any; an array, so that all gates share what is compiled."""
         if self.study.recursive.gate is None:
             return on_device(np.inf)
-        readings = max(int((np.asarray(s.seen) > 0).sum(axis=(1, 2)).max()) for s in self.setup.problem.samples)
+        readings = max(int((np.asarray(s.weight) > 0).sum(axis=(1, 2)).max()) for s in self.setup.problem.samples)
         return on_device(gate_of(readings, self.study.recursive.gate))
 
     def _first(self, path: StatePath) -> tuple[Any, np.ndarray]:

@@ -68,7 +68,7 @@ def run_contents(
     residual, white = (
         grid.taken(np.asarray(a).reshape(-1, *shape)) for a in (innovation.residual, innovation.whitened)
     )
-    weight = grid.taken(np.asarray(samples.seen))
+    weight = grid.taken(np.asarray(samples.weight))
     signals, column = {}, 0
     for sensor in setup.sensors:
         size = setup.system.sensors[setup.system.sensor_index(sensor)].size
@@ -104,7 +104,7 @@ def run_contents(
     tests = innovation_tests(innovation, skip=min(100, len(track.factor) // 4))
     run = {
         "file": recording.path.name,
-        "samples": int(np.sum(np.asarray(samples.seen) > 0)),
+        "samples": int(np.sum(np.asarray(samples.weight) > 0)),
         "duration": float(recording.time[-1] - recording.time[0]),
         "unsolved": unsolved(name, grid, track.result),
         "log_likelihood": float(np.sum(innovation.log_likelihood)),

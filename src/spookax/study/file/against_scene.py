@@ -5,17 +5,17 @@ from collections.abc import Iterable, Iterator
 
 from spookax.scene.explain import Finding, Loc, nearest
 from spookax.scene.expression import Expression, in_order, tied_values
+from spookax.scene.files import SceneError
 from spookax.scene.located import Located
 from spookax.scene.model import Scene
 from spookax.scene.parts import BodyPose, JointPosition, PointPosition
 from spookax.scene.paths import numeric_paths, wholes, with_numbers
-from spookax.scene.read import SceneError
 from spookax.scene.row_types import row_findings
 from spookax.study.file import units as u
 from spookax.study.file.bodies import make_way
-from spookax.study.file.model import RecordingSpec, Study
+from spookax.study.file.key_rules import start_findings
 from spookax.study.file.read import StudyError
-from spookax.study.file.rules import start_findings
+from spookax.study.file.study import RecordingSpec, Study
 from spookax.study.file.windows import LISTS
 
 

@@ -52,7 +52,8 @@ class FreeAxis:
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a joint, see `spookax.constraints.joints`; `columns` of the parent's frame, `child` of the child's.
+    """Some rows of a joint, see `spookax.constraints.shipped_joints`; `columns` of the
+    parent's frame, `child` of the child's.
 
     D: the points do not part along the columns, T: the columns stay perpendicular to the child's, Q: the frames stay
     parallel, L: the points keep their distance, sphere and disc: the child's rolls on the parent's plane.

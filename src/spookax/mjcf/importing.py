@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from spookax.mjcf.compiler import Names, compiled, mujoco_module
-from spookax.mjcf.contacts import read_contacts
 from spookax.mjcf.drives import read_motors, read_sensors
+from spookax.mjcf.frame_poses import numbers
 from spookax.mjcf.joints import read_joints
 from spookax.mjcf.looks import read_shapes
 from spookax.mjcf.loops import read_loops
 from spookax.mjcf.missing import MjcfError, Report
-from spookax.mjcf.poses import numbers
 from spookax.mjcf.source import WORLD, Source, carry_bodies, list_bodies, masses
+from spookax.mjcf.touching_geoms import read_contacts
 from spookax.scene import FileProblem, Scene
 from spookax.scene.located import Located, validate
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from ..scene.kinds import JointKind
+from ..scene.joint_types import JointKind
 
 WORLD = -1
 
@@ -29,7 +29,7 @@ class Joint:
 class Axis:
     """A free coordinate of a joint: where springs, friction, limits, motors, couplings and sensors act.
 
-    `kind`, `column` and `other` as in `spookax.scene.kinds.FreeAxis`; `name`: the joint's, or `joint.axis`.
+    `kind`, `column` and `other` as in `spookax.scene.joint_types.FreeAxis`; `name`: the joint's, or `joint.axis`.
     """
 
     joint: int

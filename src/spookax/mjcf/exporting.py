@@ -9,9 +9,9 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 
 from spookax.mjcf.elements import placed, primitive, text
+from spookax.mjcf.frame_poses import Pose, numbers, turned
+from spookax.mjcf.geoms import write_surfaces
 from spookax.mjcf.missing import Report
-from spookax.mjcf.poses import Pose, numbers, turned
-from spookax.mjcf.surfaces import write_surfaces
 from spookax.mjcf.tree import (
     NO_JOINT,
     WORLD,

@@ -1,14 +1,17 @@
-"""Read scene files."""
+"""Read and write scene files."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from spookax.scene.explain import Finding
 from spookax.scene.located import FileError, load_located, validate
 from spookax.scene.model import Scene
 from spookax.scene.rules import scene_rules
+from spookax.scene.yaml12 import Dumper12
 
 
 class SceneError(FileError):
@@ -39,3 +42,38 @@ def read_scene(path: str | os.PathLike[str]) -> Scene:
         cure = f"Give its scene{f', {scene},' if isinstance(scene, str) else ''} or use `spookax identify {path}`."
         raise SceneError([located.problem(Finding((), None, "this is a study, not a scene", cure))])
     return validate(located, Scene, SceneError, also=scene_rules, context={"folder": Path(path).parent})
+
+
+def write_scene(scene: Scene, path: str | os.PathLike[str]) -> None:
+    """Write a scene as YAML that reads back to an equal scene.
+
+    Numbers are written with every digit they need. Mesh files are named relative to the new file.
+
+    **Raises:** `OSError` if the file cannot be written.
+    """
+    data = scene.plain()
+    folder = os.path.abspath(Path(path).parent)
+    for body in data["bodies"].values():
+        for shape in body["shapes"]:
+            if shape["type"] == "mesh":
+                shape["file"] = _relative(shape["file"], folder)
+    filled = {key: _type_first(value) for key, value in data.items() if value != {}}
+    text = yaml.dump(filled, Dumper=Dumper12, sort_keys=False, allow_unicode=True, width=110)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _relative(file: str, folder: str) -> str:
+    try:
+        return Path(os.path.relpath(file, folder)).as_posix()
+    except ValueError:  # another drive
+        return Path(os.path.abspath(file)).as_posix()
+
+
+def _type_first(data: Any) -> Any:
+    """The same data with the key `type` in front, where a reader looks for it."""
+    if isinstance(data, list):
+        return [_type_first(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    front = {"type": data["type"]} if "type" in data else {}
+    return {**front, **{key: _type_first(value) for key, value in data.items()}}

@@ -8,7 +8,7 @@ from pydantic_core import CoreSchema
 
 from spookax.scene.explain import Finding, refuse, shown
 from spookax.scene.fields import Number, Pair, Positive, Strict, Text
-from spookax.study.file.rules import default_name
+from spookax.study.file.key_rules import default_name
 from spookax.study.file.units import UnitError, parse_unit, split_header
 from spookax.study.file.windows import window_findings
 

@@ -14,7 +14,7 @@ from spookax.models.linear import LinearMechanism
 from spookax.protocol import Noise, Samples
 from spookax.study.latent.evidence import maximum
 from spookax.study.latent.record import Record
-from spookax.study.latent.spec import SENSORS
+from spookax.study.latent.section import SENSORS
 
 NAMES = ("force", "change", "noise", "dwell")
 """Hyperparameters, whose logarithms are searched: standard deviation of the force [N]; by how much it changes while the
@@ -69,8 +69,8 @@ class Data(NamedTuple):
         if not record.even:
             lengths, number = record.lengths
             held = np.column_stack([held, number])
-        seen = jnp.asarray(np.isfinite(y), dtype=float)
-        samples = Samples(jnp.asarray(held), jnp.asarray(np.nan_to_num(y)), jnp.zeros((count, 1)), seen)
+        weight = jnp.asarray(np.isfinite(y), dtype=float)
+        samples = Samples(jnp.asarray(held), jnp.asarray(np.nan_to_num(y)), jnp.zeros((count, 1)), weight)
         h, u = jnp.asarray(record.h), jnp.asarray(record.u)
         return Data(h, None if lengths is None else jnp.asarray(lengths), u, samples)
 

@@ -12,10 +12,10 @@ from spookax import datasets
 from spookax.scene.explain import refuse
 from spookax.scene.fields import Name, NonNegative, Number, Positive, Strict, Text
 from spookax.scene.located import Located
-from spookax.study.file.rules import Rule, Transform, default_transform, study_rules
-from spookax.study.file.spec import Column as Column
-from spookax.study.file.spec import Defaults, may_be_left_out
-from spookax.study.file.spec import RecordingSpec as RecordingSpec
+from spookax.study.file.key_rules import Rule, Transform, default_transform, study_rules
+from spookax.study.file.recording_keys import Column as Column
+from spookax.study.file.recording_keys import Defaults, may_be_left_out
+from spookax.study.file.recording_keys import RecordingSpec as RecordingSpec
 from spookax.study.file.windows import RecordingList, written_out
 
 Switch = Annotated[bool, Field(strict=True)]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as Xml
 
 from spookax.mjcf.elements import placed, primitive, text
+from spookax.mjcf.frame_poses import Pose
 from spookax.mjcf.missing import Report
-from spookax.mjcf.poses import Pose
 from spookax.scene import Scene
 from spookax.scene.contacts import WORLD, Contacts, joined_bodies, pairs_of
 

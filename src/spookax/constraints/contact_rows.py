@@ -32,7 +32,7 @@ from ..math.product import matmul
 from ..system import Params, System
 from . import contact_slots
 from .contact_jacobian import Sides, Slots, about, to_points
-from .surfaces import places, surfaces
+from .placed_surfaces import places, surfaces
 
 # rows beside the normal one that share a bound: of sliding, spinning and rolling
 _PARTS = (1, 3), (3, 4), (4, 6)
@@ -182,7 +182,7 @@ def answer(
     pressing = y[:, 0]
     for which in itertools.product((False, True), repeat=len(parts)):
         if any(which):
-            giving = np.array(which, dtype=y.dtype)
+            giving = np.array([which], dtype=y.dtype)
             shared = y[:, 0] + jnp.sum(giving * mu * size, axis=1)
             pressing = jnp.maximum(pressing, shared / (1 + jnp.sum(giving * mu * mu, axis=1)))
     gives = size >= mu * pressing[:, None]
@@ -193,7 +193,7 @@ def answer(
         u, held = mine / length, mu[:, part, None] * pressing[:, None]
         lam.append(jnp.where(slides, held * u, mine))
         direction.append(jnp.where(slides, mu[:, part, None] * u, 0.0))
-        one = jnp.eye(end - begin, dtype=y.dtype)
+        one = jnp.eye(end - begin, dtype=y.dtype)[None]
         across = (held / length)[:, :, None] * (one - u[:, :, None] * u[:, None, :])
         block = jnp.where(slides[:, :, None], across, one)
         turned.append(jnp.pad(block, ((0, 0), (begin, y.shape[1] - end), (begin, y.shape[1] - end))))

@@ -14,7 +14,7 @@ from ..math.blocks import joined
 from ..math.product import matmul, matvec
 from ..scene.hulls import Hull
 from ..system import Params, System
-from ..system.contacts import most_of
+from ..system.contact_pairs import most_of
 from .contact_jacobian import to_points
 from .contact_slots import Chosen
 

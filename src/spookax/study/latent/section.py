@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from spookax.scene.explain import Finding, refuse
 from spookax.scene.fields import NonNegative, Positive, Strict
 from spookax.study.file import units as u
-from spookax.study.file.model import Recorded
+from spookax.study.file.study import Recorded
 
 INPUTS = {"force": (u.FORCE,), "base": (u.LENGTH,)}
 """What drives the mass, and in which dimension."""

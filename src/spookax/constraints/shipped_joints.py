@@ -22,7 +22,7 @@ from .._typing import Array, Float
 from ..math import rotation
 from ..math.blocks import take as take_rows
 from ..math.product import matmul, matvec
-from ..scene.kinds import JointKind, Part
+from ..scene.joint_types import JointKind, Part
 
 
 class JointFrames(NamedTuple):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .parts import Joint
+from .topology import Joint
 
 
 def followed(

@@ -9,8 +9,8 @@ import numpy as np
 
 from spookax.mjcf import looks
 from spookax.mjcf.compiler import Names
+from spookax.mjcf.frame_poses import numbers, rotation_vector
 from spookax.mjcf.missing import listed
-from spookax.mjcf.poses import numbers, rotation_vector
 from spookax.mjcf.source import WORLD, Source
 from spookax.scene.contacts import DEFAULT, joined_bodies, kind_of_pair, pairs_of
 from spookax.scene.hulls import refusal
