@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .measure import ROOT, Row, row, table
 
-MORE, TIMES = ("steps/s", "solves/s"), ("ns", "µs", "ms", "s")  # units of what is best large, and small
+MORE, TIMES = ("steps/s", "solves/s"), ("ns", "us", "µs", "ms", "s")  # units of what is best large, and small
 Found = dict[tuple[str, str, str], float]
 
 
@@ -45,7 +45,7 @@ def compared(other: Path, name: str, rounds: int) -> list[Row]:
             _merge(found, _run(root, name))
     rows = []
     for key in before:
-        if key in now:
+        if key in now and before[key] > 0:
             case, quantity, unit = key
             line = row(case, quantity, now[key], unit, over=before[key], to="before")
             rows.append({"case": case, "quantity": quantity, "before": before[key], "now": now[key]} | _ends(line))

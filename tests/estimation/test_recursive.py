@@ -131,7 +131,7 @@ def test_log_likelihood_is_the_density_of_the_readings(samples):
     expected = -0.5 * (e[there] @ np.linalg.solve(S, e[there]) + np.linalg.slogdet(2 * np.pi * S)[1])
     close(found.log_likelihood, expected - np.log(sd).sum())
     close(found.innovation.nis.sum(), e[there] @ np.linalg.solve(S, e[there]))
-    assert found.innovation.size.sum() == there.sum()
+    assert int(found.innovation.size.sum()) == there.sum()
 
 
 def test_one_call_a_sample_gives_the_same_as_a_whole_recording(samples):

@@ -84,7 +84,7 @@ def dense_rows(samples: Samples, x0: Masses, unknowns: jax.Array) -> jax.Array:
     here, there = jax.tree.map(lambda a: a[:-1], x), jax.tree.map(lambda a: a[1:], x)
     w = jax.vmap(lambda a, b, u: MODEL.transition(a, b, z, u, NOISE).w)(here, there, samples.u)
     readings = jax.vmap(lambda a, b, s: MODEL.observe(a, b, z, s[0]))(here, there, samples.s)
-    e = (samples.weight * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
+    e = (samples.weight * (samples.y - readings[:, None]) / SENSOR_SD[None, None]).reshape(-1)
     first = jnp.concatenate([(x.q[0] - x0.q) / SD, (x.v[0] - x0.v) / (10 * SD)])
     return jnp.concatenate([w.reshape(-1), e, first, OWN_WEIGHT * z[2:]])
 

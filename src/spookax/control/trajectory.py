@@ -170,7 +170,7 @@ def backward(cost: Cost, now: Iterate, A: Array, B: Array, lower: Array, upper: 
         box = MLCP(damped, b, lower - u, upper - u)
         k = solve_mlcp(box, solver).x
         free = free_rows(box, k)
-        inside = jnp.where(free[:, None] & free, damped, jnp.eye(len(u), dtype=u.dtype))
+        inside = jnp.where(free[:, None] & free[None], damped, jnp.eye(len(u), dtype=u.dtype))
         K = -jnp.where(free[:, None], small.solve(inside, jnp.where(free[:, None], cross, 0.0)), 0.0)
         v = g + K.T @ D @ k + K.T @ b + G.T @ k
         V = H + K.T @ D @ K + K.T @ G + G.T @ K

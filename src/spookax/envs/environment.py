@@ -140,7 +140,7 @@ class Episode(eqx.Module):
         carry = state.past, state.guess, state.told, cause, stands
         (past, guess, told, cause, stands), _ = jax.lax.scan(one, carry, (begins, commands))
         key, for_noise = jax.random.split(state.key)
-        count = state.count + ~state.over
+        count = state.count + jnp.where(state.over, 0, 1)
         moved = EnvState(key, past, guess, told, earlier, state.seen, state.memory, count, state.over, cause, state.own)
         after = self._moment(moved, engine)
         sight = Sight(after, past, jnp.asarray(self.sd, h.dtype), for_noise, self._period(engine))
@@ -169,7 +169,8 @@ class Episode(eqx.Module):
 
     def _moment(self, state: EnvState, engine: Prepared) -> Moment:
         before, now = (jax.tree.map(lambda a, k=k: a[k], state.past) for k in (1, 0))
-        return Moment.of(self.system, engine, before, now, state.count * self._period(engine), state.memory)
+        period = self._period(engine)
+        return Moment.of(self.system, engine, before, now, state.count.astype(period.dtype) * period, state.memory)
 
     def _with_tells(self, observation: Array, moment: Moment) -> Array:
         tells = list(self.task.tells(moment).values())

@@ -131,7 +131,7 @@ def _one(sight: Sight, sensor: int) -> Float[Array, " size"]:
     back = jnp.clip(jnp.floor(age / params.step + 1e-9), 0, held - 2).astype(int)
     before, now = (jax.tree.map(lambda a, k=k: a[back + k], sight.past) for k in (1, 0))
     engine = eqx.tree_at(lambda p: p.params.age, moment.engine, params.age.at[sensor].set(age))
-    return readings(system, engine, (sensor,), before, now, one + back) + offset
+    return readings(system, engine, (sensor,), before, now, one + back.astype(one.dtype)) + offset
 
 
 def states_kept(system: System, ages: np.ndarray, step: float, drawn: bool) -> int:

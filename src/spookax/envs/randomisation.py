@@ -102,10 +102,10 @@ class Posterior(AbstractRandomisation):
         dtype = params.mass.dtype
         mean, root = jnp.asarray(self.mean, dtype), jnp.asarray(self.root, dtype)
         normal = jax.random.normal(key, (_TRIES, *mean.shape), dtype)
-        z = mean + normal @ root.T + jnp.asarray(self.one_sided, dtype) * jnp.abs(normal)
+        z = mean[None] + normal @ root.T + jnp.asarray(self.one_sided, dtype)[None] * jnp.abs(normal)
         lower, upper = self.bounds
         slack = 1e-6 * (1 + jnp.abs(mean))  # what is found at a bound may be off it by rounding
-        inside = jnp.all((z >= lower - slack) & (z <= upper + slack), axis=1)
+        inside = jnp.all((z >= (lower - slack)[None]) & (z <= (upper + slack)[None]), axis=1)
         made = jax.vmap(lambda z: self._possible(self.shared.apply(params, z)))(z)
         return _first_possible(made, inside, self._possible(self.shared.apply(params, mean)))
 

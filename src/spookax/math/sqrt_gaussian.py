@@ -287,7 +287,7 @@ def merged(
         return mean, jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)[None, None]
     root = jnp.where(there, jnp.sqrt(jnp.where(there, weights, 1.0)), 0.0)
     inside = jnp.moveaxis(root[:, None, None] * factors, 0, 1).reshape(mean.shape[0], -1)
-    return mean, lower(inside, (root[:, None] * (means - mean)).T)
+    return mean, lower(inside, (root[:, None] * (means - mean[None])).T)
 
 
 def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Array, "c n"]:
@@ -299,7 +299,7 @@ def gain_of(cross: Float[Array, "c k"], factor: Float[Array, "n k"]) -> Float[Ar
     zero = jnp.zeros((n, cross.shape[0]), dtype=factor.dtype)
     system = jnp.column_stack([(scale[:, None] * factor).T, cross.T])
     U = _upper_singular(jnp.concatenate([system, jnp.column_stack([damping, zero])]))[:n]
-    return _solved(U[:, :n], U[:, n:]).T * scale
+    return _solved(U[:, :n], U[:, n:]).T * scale[None]
 
 
 def spanning(M: Float[Array, "n k"], least: float) -> Float[Array, "n n"]:

@@ -162,7 +162,7 @@ def _parts(mechanism: LinearMechanism, contacts: Sequence[Contact], modes: tuple
     # rates of the mechanism from states and inputs, the forces that act among them
     rates = jnp.zeros((n, size)).at[:, :n].set(mechanism.F)
     for c in acting:
-        rates = rates + mechanism.E[:, c, None] * H[c]
+        rates = rates + mechanism.E[:, c, None] * H[c][None]
     J = K = jnp.eye(size)
     N, T = jnp.zeros((size, inputs)), jnp.zeros((size, size))
     hold = jnp.eye(n)

@@ -53,7 +53,9 @@ def relevelled(lin: Linearised, process: Array, sensor: Float[Array, " channels"
 def _part(levels: Float[Array, " l"], carry: Carry, lin: Linearised, w: Array, channels: int) -> tuple[Scalar, Carry]:
     """What a block adds to -log evidence, at logs of (process, channels) relative to the present levels."""
     process = jnp.exp(levels[:-channels])  # one for all noises, or one for each
-    carry, f = filter_on(relevelled(lin, process, jnp.exp(levels[-channels:])), w / process, carry)
+    carry, f = filter_on(
+        relevelled(lin, process, jnp.exp(levels[-channels:])), w / jnp.atleast_1d(process)[None], carry
+    )
     return reduced(f)[2] + jnp.sum(f.log_det) / 2, carry
 
 

@@ -125,7 +125,7 @@ class KalmanBucy(eqx.Module):
             m, P = state
             A, C, Q, W = self._linear(m, given(t), p)
             m_dot = self.model.drift(m, p, given(t)) + P @ C.T @ (W * self.model.difference(y(t), self._read(m, p)))
-            return m_dot, A @ P + P @ A.T - P @ (C.T * W) @ C @ P + Q
+            return m_dot, A @ P + P @ A.T - P @ (C.T * W[None]) @ C @ P + Q
 
         both = dfx.SaveAt(ts=time, dense=True)
         found = self._solved(rate, time[0], time[-1], (jnp.asarray(x0, dtype=float), jnp.asarray(P0)), both)
@@ -146,9 +146,9 @@ class KalmanBucy(eqx.Module):
             t = time[-1] - back
             m, P = found.path(t)
             A, C, _, W = self._linear(m, given(t), p)
-            closed = A - P @ (C.T * W) @ C
+            closed = A - P @ (C.T * W[None]) @ C
             l_dot = closed.T @ l + C.T @ (W * self.model.difference(y(t), self._read(m, p)))
-            return l_dot, closed.T @ L + L @ closed + (C.T * W) @ C
+            return l_dot, closed.T @ L + L @ closed + (C.T * W[None]) @ C
 
         still = jnp.zeros(n), jnp.zeros((n, n))
         ago = time[-1] - time[::-1]

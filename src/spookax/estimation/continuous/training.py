@@ -158,7 +158,8 @@ def train(
         return clip.update(found, clip.init(found))[0], jax.random.key_data(key), value
 
     def moved(arrays: Any, moments: Any, found: Any) -> tuple[Any, Any]:
-        change, moments = adam.update(found, moments, arrays)
+        with jax.numpy_dtype_promotion("standard"):  # optax's count of steps is an integer
+            change, moments = adam.update(found, moments, arrays)
         change = eqx.tree_at(lambda c: c.z, change, replace_fn=lambda c: s.quicker * c)
         return optax.apply_updates(arrays, change), moments
 

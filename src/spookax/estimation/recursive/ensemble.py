@@ -79,7 +79,7 @@ class EnsembleFilter(AbstractFilter):
         # the ensemble's own joint covariance of what is uncertain and what is predicted: condition on the latter
         joint, size = jnp.concatenate([a, -e], axis=1), a.shape[1]
         mean = jnp.mean(joint, axis=0)
-        factor = (joint - mean).T / math.sqrt(self.size - 1)
+        factor = (joint - mean[None]).T / math.sqrt(self.size - 1)
         c = e.shape[1]
         picks = jnp.concatenate([jnp.zeros((c, size), dtype=e.dtype), jnp.eye(c, dtype=e.dtype)], axis=1)
         post = condition(mean, factor, picks, jnp.zeros(c, dtype=e.dtype))
@@ -108,7 +108,7 @@ class EnsembleFilter(AbstractFilter):
         mean = jnp.mean(d, axis=0)
         key, draw = jax.random.split(members.key)
         w = jax.random.normal(draw, members.w.shape, dtype=members.w.dtype)
-        return Members(x, mean + self.inflation * (d - mean), w, guess, key, worst(results)), None
+        return Members(x, mean[None] + self.inflation * (d - mean[None]), w, guess, key, worst(results)), None
 
     def stepped(
         self, members: Members, u: Array, reading: Reading, noise: Noise | None, trail: bool
@@ -117,6 +117,6 @@ class EnsembleFilter(AbstractFilter):
             raise ValueError("an ensemble goes forwards only: run it without `trail`")
         filtered, innovation = self.updated(members, u, reading, noise)
         mean = jnp.mean(filtered.d, axis=0)
-        sd = standard_deviations((filtered.d - mean).T / math.sqrt(self.size - 1))
+        sd = standard_deviations((filtered.d - mean[None]).T / math.sqrt(self.size - 1))
         after, _ = self.predicted(filtered, u, noise)
         return after, Estimated(self.model.retract(members.x, mean), sd, innovation), None

@@ -216,7 +216,7 @@ def reading_of(model: AbstractModel, y: AnyArray, weight: AnyArray | None, s: An
     """Readings as `AbstractFilter.update` takes them."""
     y = jnp.atleast_2d(jnp.asarray(y, dtype=dtype))
     there = ~jnp.isnan(y)
-    weight = there.astype(dtype) * (1.0 if weight is None else jnp.asarray(weight, dtype=dtype))
+    weight = there.astype(dtype) * (1.0 if weight is None else jnp.atleast_2d(jnp.asarray(weight, dtype=dtype)))
     if s is None:
         s = jnp.zeros(y.shape[0], dtype=dtype)
     else:

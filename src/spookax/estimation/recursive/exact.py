@@ -11,9 +11,9 @@ class Exact(AbstractRule):
 
     def readings(self, at: Context, belief: Belief, reading: Reading):
         own = _model(at).linear(at.p, at.u, at.noise)
-        scale = reading.weight / at.noise.sensor
-        H = scale[:, :, None] * own.C
-        y = scale * (reading.y - own.d - own.C @ belief.x)
+        scale = reading.weight / at.noise.sensor[None]
+        H = scale[:, :, None] * own.C[None]
+        y = scale * (reading.y - (own.d + own.C @ belief.x)[None])
         return H.reshape(-1, H.shape[-1]), y.reshape(-1), None
 
     def motion(self, at: Context, belief: Belief) -> Move:

@@ -272,6 +272,6 @@ class Unscented(AbstractRule):
         weight = 1.0 / (2.0 * spread**2)
         average = (1.0 - k / spread**2) * middle + weight * jnp.sum(plus + minus, axis=0)
         slope = (plus - minus).T / (2.0 * spread)  # G factor
-        bend = ((plus + minus) / 2.0 - average).T / spread
+        bend = ((plus + minus) / 2.0 - average[None]).T / spread
         rest = max(central, 0.0) ** 0.5 * (middle - average)[:, None]
         return average, gain_of(slope, factor), jnp.concatenate([bend, rest], axis=1), besides

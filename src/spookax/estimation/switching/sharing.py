@@ -97,7 +97,8 @@ class AllPairs(AbstractSharing):
         weight = _chances(pairs)[..., None] + density
         total = jax.nn.logsumexp(weight, axis=(0, 1))
         possible = jnp.isfinite(total)
-        joint = jnp.where(possible, weight - jnp.where(possible, total, 0.0) + ahead.log_weight, -jnp.inf)
+        reached = ahead.log_weight - jnp.where(possible, total, 0.0)
+        joint = jnp.where(possible[None, None], weight + reached[None, None], -jnp.inf)
         flat = jax.tree.map(lambda a: a.reshape(a.shape[0], joint[0].size, *a.shape[4:]), (joint, beliefs))
         weight, beliefs, _ = jax.vmap(lambda w, b: self.collapse(model, w, b))(*flat)
         return Mixtures(beliefs, weight)
@@ -120,7 +121,7 @@ class Lineage(AbstractSharing):
 
         beliefs, density = _each(pair)(pairs.led, ways, later)
         weight = _chances(pairs) + density
-        members = group[..., None] == jnp.arange(ahead.log_weight.shape[1])
+        members = jax.nn.one_hot(group, ahead.log_weight.shape[1], dtype=bool)
         total = jax.nn.logsumexp(jnp.where(members, weight[..., None], -jnp.inf), axis=(0, 1))  # j, component
         own = total[modes, group]
         possible = jnp.isfinite(own)
