@@ -341,11 +341,11 @@ def _fitted(
 
 def _pooled(t: _Training, policy: Policy, w: _Window) -> tuple[Array, Array, Array]:
     """Number, mean and variance of all observations so far; those after an episode's end do not count."""
-    new, counts = w.before.reshape(-1, w.before.shape[-1]), w.counts.reshape(-1, 1)
+    new, counts = w.before.reshape(-1, w.before.shape[-1]), w.counts.reshape(-1)
     size = jnp.sum(counts)
     some = jnp.maximum(size, 1.0)
-    mean = jnp.sum(counts * new, axis=0) / some
-    variance = jnp.sum(counts * (new - mean) ** 2, axis=0) / some
+    mean = counts @ new / some
+    variance = counts @ (new - mean[None]) ** 2 / some
     count = t.told + size
     share = size / jnp.maximum(count, 1.0)
     off = mean - policy.mean
