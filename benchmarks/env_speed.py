@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import spookax as sx
+from spookax.stepping.rollout import in_pieces
 
 from . import peer
 from .measure import MIB, Row, beside, compile_now, row, timed
@@ -61,7 +62,7 @@ def _batch(env: sx.envs.Environment, size: int, periods: int) -> list[Row]:
 
             return jax.lax.scan(period, state, actions)
 
-        return sx.stepping.rollout.in_pieces(one, (states, jnp.swapaxes(actions, 0, 1)))
+        return in_pieces(one, (states, jnp.swapaxes(actions, 0, 1)))
 
     found = timed(lambda: ours(env.episode, states, actions), BUDGET)
     done = size * periods

@@ -77,11 +77,11 @@ class Problem(NamedTuple):
     upper: Float[np.ndarray, " inputs"]
     period: float  # [s]
 
-    def found(self, x: Array, u: Array, K: Array, costs: list[float], status: Status) -> Optimal:
+    def found(self, x: AnyArray, u: AnyArray, K: AnyArray, costs: list[float], status: Status) -> Optimal:
         """As a result."""
         plant, limits = self.plant, (self.lower, self.upper)
-        arrays = (np.asarray(a) for a in (x, u, K))
-        return Optimal(*arrays, np.array(costs), status, self.period, plant.coordinates, plant.motors, limits)
+        x, u, K = (np.asarray(a) for a in (x, u, K))
+        return Optimal(x, u, K, np.array(costs), status, self.period, plant.coordinates, plant.motors, limits)
 
 
 def posed(
