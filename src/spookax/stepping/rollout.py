@@ -201,7 +201,7 @@ def _rollouts(
 
 def in_pieces(one: Callable[..., Any], batch: tuple[Any, ...]) -> Any:
     """`jax.vmap(one)(*batch)`, on a CPU of some at a time, as many as the caches of a core hold."""
-    many = jax.vmap(jax.jit(one))  # traced once for all sizes
+    many = jax.vmap(jax.jit(lambda *entry: one(*entry)))  # traced once for all sizes
     size = jax.tree.leaves(batch)[0].shape[0]
     if size <= PIECE:
         return many(*batch)
