@@ -50,7 +50,8 @@ class _Given(NamedTuple):
     gap: Scalar
 
     def inputs(self, v: Array) -> Array:
-        return (self.upper + self.lower) / 2 + (self.upper - self.lower) / 2 * jnp.sin(v)
+        middle, half = (self.upper + self.lower) / 2, (self.upper - self.lower) / 2
+        return middle[None] + half[None] * jnp.sin(v)
 
 
 def direct(
@@ -131,11 +132,11 @@ def _round(now: _Unknowns, given: _Given) -> tuple[_Unknowns, Array, Scalar, Sca
 def _errors(now: _Unknowns, given: _Given) -> Float[Array, " errors"]:
     """Half the sum of their squares is the augmented Lagrangian."""
     cost = given.cost
-    off = jnp.concatenate([given.start[None], now.x]) - cost.goal
+    off = jnp.concatenate([given.start[None], now.x]) - cost.goal[None]
     parts = (
         _gaps(now, given) / given.gap + given.push,
-        jnp.sqrt(cost.Q) * off[:-1],
-        jnp.sqrt(cost.R) * given.inputs(now.v),
+        jnp.sqrt(cost.Q)[None] * off[:-1],
+        jnp.sqrt(cost.R)[None] * given.inputs(now.v),
         jnp.sqrt(cost.F) * off[-1],
     )
     return jnp.concatenate([jnp.ravel(part) for part in parts])
