@@ -356,7 +356,7 @@ def linear_rows(samples: Samples, unknowns: jax.Array) -> jax.Array:
     path = simulated(MODEL, Masses(unknowns[:2], unknowns[2:4]), z, samples.u, w)
     after = jax.tree.map(lambda a: a[1:], path.x)
     readings = jax.vmap(lambda x, x1, s: MODEL.observe(x, x1, z, s[0]))(before(path.x), after, samples.s)
-    e = (samples.weight * (samples.y - readings[:, None]) / SENSOR_SD).reshape(-1)
+    e = (samples.weight * (samples.y - readings[:, None]) / SENSOR_SD[None, None]).reshape(-1)
     return jnp.concatenate([unknowns[4 : OWN - 1], e, OWN_WEIGHT * z[2:]])
 
 
