@@ -41,6 +41,8 @@ PARTS = {
     "primitives": "what there is to compile: primitives, fusions and compile times by part of a step and of `identify`",
     "primitives.lines": "the lines of the package that most of these primitives come from",
     "primitives.sizes": "equations of a step against bodies, joints and motors",
+    "learning.ours": "of `learning`: envs.learn alone",
+    "learning.ppo": "of `learning`: PPO alone",
     "contact_speed.ball": "of `contact_speed`: a ball that rolls",
     "contact_speed.box": "of `contact_speed`: a box at rest",
     "contact_speed.stack5": "of `contact_speed`: a stack of five boxes",
@@ -49,13 +51,14 @@ PARTS = {
     "contact_speed.pile20": "of `contact_speed`: twenty boxes that fall onto each other",
     "contact_speed.pile100": "of `contact_speed`: a hundred",
 }
-FAMILIES = (
+FAMILIES = (  # whose parts have names of their own
     "trust.",
     "coverage.",
     "trajectories.",
+    "random_actions.",
     "kalman_bucy_beyond.",
     "kalman_bucy_real.",
-)  # whose parts have names of their own
+)
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
     "sensitivity.step": "estimates against the time step (minutes)",
@@ -85,6 +88,8 @@ LONG = {
     "faulty_recordings": "recordings with a fault each: whether it is the first suspicion (minutes)",
     "contacts.cube": "a tossed cube: friction, restitution, height of the board; beside MuJoCo (minutes; SPOOKAX_DATA)",
     "trajectories": "swing-ups by iterative LQR beside single shooting by scipy (minutes; also trajectories.NAME)",
+    "random_actions": "a thousand episodes of every task under random actions (minutes; also random_actions.TASK)",
+    "learning": "a Furuta pendulum balanced by envs.learn and by PPO of rejax, a chart in docs/figures (minutes)",
     "coverage": "how often 90 % intervals hold the truth, over synthetic records (an hour; also coverage.CASE)",
     "coverage_demo": "the same on the demo's machine under torque noise (minutes)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",

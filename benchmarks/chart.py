@@ -1,5 +1,5 @@
 """Charts as SVG text: sweeps (one panel for each parameter, its estimate and one standard deviation either way), curves
-over logarithmic axes, and states over time with bands.
+over logarithmic axes, states over time with bands, and shares of several runs with their range.
 """
 
 import dataclasses
@@ -68,6 +68,45 @@ def curves(title: str, along: str, what: str, lines: Mapping[str, Sequence[tuple
         parts.append(f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.8" fill="{colour}"/>' for x, y in at]
         y = HEAD + 20 + 18 * i
+        parts += [_line(right + 8, y - 4, right + 24, y - 4, colour, 'stroke-width="2"'), _text(right + 30, y, name)]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+class Spread(NamedTuple):
+    """Values between 0 and 1 over x > 0: the middle of several, and how far they reach."""
+
+    x: np.ndarray
+    middle: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def spreads(title: str, along: str, lines: Mapping[str, Spread]) -> str:
+    """SVG of parts of a whole over a logarithmic axis, each with a band from the least to the largest."""
+    width, height, right, bottom = 640, 320, 500, 270
+    every = np.concatenate([line.x for line in lines.values()])
+    low, high = math.floor(10 * math.log10(every.min())) / 10, math.ceil(10 * math.log10(every.max())) / 10
+
+    def path(x: np.ndarray, y: np.ndarray) -> str:
+        across = LEFT + (right - LEFT) * (np.log10(x) - low) / (high - low)
+        up = bottom - (bottom - HEAD - 14) * y
+        return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, up, strict=True))
+
+    parts = _begun(title, width, height)
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = bottom - (bottom - HEAD - 14) * part
+        parts += [_line(LEFT, y, right, y, RULE), _text(LEFT - 6, y + 4, f"{part:.0%}", "end", colour=GREY, size=10)]
+    for mark in (m * 10.0**k for k in range(math.floor(low), math.ceil(high)) for m in (1, 2, 5)):
+        if low <= math.log10(mark) <= high:
+            x = LEFT + (right - LEFT) * (math.log10(mark) - low) / (high - low)
+            parts.append(_text(x, bottom + 16, f"{mark:.0e}".replace("e+0", "e"), "middle", colour=GREY, size=10))
+    parts.append(_text(right, bottom + 34, along, "end", colour=GREY))
+    for i, (name, line) in enumerate(lines.items()):
+        colour, y = COLOURS[i % len(COLOURS)], HEAD + 20 + 18 * i
+        around = path(np.append(line.x, line.x[::-1]), np.append(line.low, line.high[::-1]))
+        parts.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.18"/>')
+        middle = path(line.x, line.middle)
+        parts.append(f'<polyline points="{middle}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
         parts += [_line(right + 8, y - 4, right + 24, y - 4, colour, 'stroke-width="2"'), _text(right + 30, y, name)]
     return "\n".join([*parts, "</svg>", ""])
 

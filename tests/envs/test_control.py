@@ -195,6 +195,29 @@ def test_near_an_equilibrium_a_long_plan_costs_what_the_regulator_says(rig, upri
     np.testing.assert_allclose(found.K[0], -upright.K, rtol=2e-3)
 
 
+@pytest.mark.slow
+def test_the_direct_method_finds_the_plan_of_iterative_lqr(rig):
+    """Where there is one minimum: a lift from where the motor can just hold, which its limit slows down."""
+    limit, problem = 3.0, {"periods": 60, "input_weight": 0.02, "steps": STEPS}
+    start, goal = {"pivot": np.pi - 0.6}, {"pivot": np.pi}
+    there = control.ilqr(*rig, start, goal, limits={"drive": limit}, **problem)
+    told: list[tuple[int, float, float]] = []
+    options = {"limits": {"drive": limit}, "report": lambda *line: told.append(line)}
+    found = control.direct(*rig, start, goal, **options, **problem)
+    assert (there.status, found.status) == ("converged", "converged")
+    assert found.cost == pytest.approx(there.cost, rel=1e-3)
+    np.testing.assert_allclose(found.x, there.x, rtol=0, atol=0.02)
+    assert np.abs(found.u).max() <= limit
+    assert np.abs(found.u).max() > 0.98 * limit  # it binds
+    plant = control.Plant(*rig, steps=STEPS)  # the states are those of the mechanism under these inputs
+    *_, ahead = (np.asarray(a) for a in local(plant, found.x[:-1], found.u))
+    np.testing.assert_allclose(ahead, found.x[1:], rtol=0, atol=1e-10)
+    assert [line[0] for line in told] == list(range(1, len(found.costs) - 1))
+    assert told[-1][2] <= 1e-6
+    with pytest.raises(ValueError, match="`limits` are for the motors drive, got none"):
+        control.direct(*rig, start, goal, limits={}, **problem)
+
+
 def test_a_mechanism_that_is_there_stays_there(rig):
     found = control.ilqr(*rig, {}, {}, periods=150, limits={"drive": LIMIT}, steps=STEPS, guess=np.zeros((150, 1)))
     assert found.status == "converged"

@@ -77,7 +77,7 @@ def test_a_task_file_is_refused_with_line_and_cure(folder, changes, message):
 def test_what_does_not_fit_the_scene_is_refused_with_the_file(folder):
     with pytest.raises(ValueError, match=r"swing.yaml: the scene has no motor 'drvie'. Did you mean `drive`"):
         envs.make(_written(folder, actions={"drvie": 1.0}))
-    with pytest.raises(ValueError, match=r"there is no task 'furuta'. Did you mean `furuta_swing_up`"):
+    with pytest.raises(ValueError, match=r"there is no task 'furuta'. Did you mean `furuta_balance`"):
         envs.make("furuta")
 
 

@@ -1,10 +1,11 @@
 """Linear models, regulators and optimal trajectories of a mechanism in joint coordinates."""
 
+from .direct import direct as direct
 from .lqr import Linear as Linear
 from .lqr import Regulator as Regulator
 from .lqr import linearise as linearise
 from .lqr import lqr as lqr
 from .lqr import without_dry_friction as without_dry_friction
 from .plant import Plant as Plant
-from .trajectory import Optimal as Optimal
+from .problem import Optimal as Optimal
 from .trajectory import ilqr as ilqr

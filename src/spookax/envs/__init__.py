@@ -1,5 +1,6 @@
 """Environments for learning and control: any scene with a task, as pure functions of a state."""
 
+from .checkpoints import checkpointed_scan as checkpointed_scan
 from .draws import save_draws as save_draws
 from .environment import Environment as Environment
 from .environment import EnvState as EnvState

@@ -70,6 +70,11 @@ class Episode(eqx.Module):
     sd: Float[AnyArray, " channels"]  # of the sensors' noise
     limit: Int[AnyArray, ""]  # control periods of an episode
 
+    @property
+    def max_steps_in_episode(self) -> Int[AnyArray, ""]:
+        """`limit`, under the name by which gymnax' trainers ask for it."""
+        return self.limit
+
     def reset(self, key: Array) -> tuple[EnvState, Float[Array, " numbers"]]:
         """See `Environment.reset`."""
         key, for_task, for_params, for_noise = jax.random.split(_raw(key), 4)

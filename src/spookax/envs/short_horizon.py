@@ -224,8 +224,6 @@ def _restarted(env: Environment, t: _Training) -> _Training:
 
 @jit
 def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Training, tuple[Array, ...]]:
-    import optax
-
     key, for_noise, for_parts = jax.random.split(t.key, 3)
     nets, actor, critic = t.nets, *_optimisers(s)
     policy = nets.policy
@@ -246,8 +244,7 @@ def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Traini
     slopes, good, states, observations, window, success = in_pieces(one, (t.states, t.observations, noise))
     part = jnp.mean(good, dtype=policy.mean.dtype)
     slope = jax.tree.map(lambda g: jnp.mean(g, axis=0) / jnp.maximum(part, 1 / s.environments), slopes)
-    change, actor_moments = actor.update(slope, t.moments[0])
-    found: Any = optax.apply_updates(learned, change)
+    found, actor_moments = _moved(actor, slope, t.moments[0], learned)
     moved = eqx.tree_at(lambda p: (p.net, p.log_sd), policy, eqx.combine(found, fixed))
 
     targets = jax.vmap(lambda w: _targets(policy, nets.elder, s, w))(window)
@@ -263,6 +260,15 @@ def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Traini
     nets = _Nets(moved.used_to(mean, variance), value, elder)
     moments = actor_moments, critic_moments
     return _Training(nets, moments, states, observations, key, count, variance, t.iteration + 1), told
+
+
+def _moved(optimiser: Any, slope: Any, moments: Any, learned: Any) -> tuple[Any, Any]:
+    """What is learned after a step downhill, and the moments of the optimiser."""
+    import optax
+
+    with jax.numpy_dtype_promotion("standard"):  # optax's count of steps is an integer
+        change, moments = optimiser.update(slope, moments)
+    return optax.apply_updates(learned, change), moments
 
 
 def _gain(
@@ -317,8 +323,6 @@ def _fitted(
     optimiser: Any, policy: Policy, value: eqx.nn.MLP, moments: Any, s: ShortHorizon, key: Array, w: _Window, y: Array
 ) -> tuple[eqx.nn.MLP, Any]:
     """The value after some rounds through a window, by least squares."""
-    import optax
-
     learned, fixed = eqx.partition(value, eqx.is_inexact_array)
     x = jax.vmap(jax.vmap(policy.scaled))(w.before).reshape(-1, w.before.shape[-1])
     rows = x, y.reshape(-1), w.counts.reshape(-1)
@@ -330,8 +334,7 @@ def _fitted(
     def once(carry: Any, index: Array) -> tuple[Any, None]:
         learned, moments = carry
         slope = jax.grad(error)(learned, *(a[index] for a in rows))
-        change, moments = optimiser.update(slope, moments)
-        return (optax.apply_updates(learned, change), moments), None
+        return _moved(optimiser, slope, moments, learned), None
 
     orders = jax.vmap(lambda k: jax.random.permutation(k, x.shape[0]))(jax.random.split(key, s.value_rounds))
     parts = orders.reshape(s.value_rounds * s.value_batches, -1)
@@ -340,11 +343,14 @@ def _fitted(
 
 
 def _pooled(t: _Training, policy: Policy, w: _Window) -> tuple[Array, Array, Array]:
-    """Number, mean and variance of all observations so far."""
-    new = w.before.reshape(-1, w.before.shape[-1])
-    n, size = t.told, jnp.asarray(new.shape[0], new.dtype)
-    mean, variance = jnp.mean(new, axis=0), jnp.var(new, axis=0)
-    share = size / (n + size)
+    """Number, mean and variance of all observations so far; those after an episode's end do not count."""
+    new, counts = w.before.reshape(-1, w.before.shape[-1]), w.counts.reshape(-1)
+    size = jnp.sum(counts)
+    some = jnp.maximum(size, 1.0)
+    mean = counts @ new / some
+    variance = counts @ (new - mean[None]) ** 2 / some
+    count = t.told + size
+    share = size / jnp.maximum(count, 1.0)
     off = mean - policy.mean
     pooled = (1 - share) * t.variance + share * variance + share * (1 - share) * off**2
-    return n + size, policy.mean + share * off, pooled
+    return count, policy.mean + share * off, pooled

@@ -1,0 +1,153 @@
+"""Balancing the Furuta pendulum: derivatives through short windows (`envs.learn`) beside PPO of rejax, seed by seed.
+
+Success is an episode of 5 s whose last 3 s are all within 10° of upright, of a hundred that training has not seen, with
+the noise and the delay of the task. Both count the control periods that they simulated in training. PPO is rejax' own
+(`pip install rejax`), on the same environment in its gymnax form, one compiled call between two trials; it gets four
+times the periods, ten times what ours needs.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import spookax as sx
+
+from . import peer
+from .chart import Spread, spreads
+from .measure import ROOT, Row, row
+
+TASK = "furuta_balance"
+SCHEDULE = sx.envs.ShortHorizon(iterations=100)
+SEEDS, EPISODES, LAST = 3, 100, 3.0
+STAGES, MORE = 5, 4  # trials of a training; control periods of PPO over ours
+ENOUGH = 0.95
+PPO = {  # of continuous control in the usual baselines; `agent_kwargs` makes the networks those of `envs.Policy`
+    "num_envs": 64,
+    "num_steps": 128,
+    "num_minibatches": 16,
+    "num_epochs": 8,
+    "learning_rate": 3e-4,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_eps": 0.2,
+    "ent_coef": 0.0,
+    "max_grad_norm": 0.5,
+    "normalize_observations": True,
+    "normalize_rewards": True,
+    "agent_kwargs": {"activation": "tanh", "hidden_layer_sizes": (64, 64)},
+}
+
+
+class Stage(NamedTuple):
+    """Control periods of training so far, part of the episodes that succeed then, seconds of training so far."""
+
+    periods: int
+    success: float
+    seconds: float
+
+
+def run(part: str = "") -> list[Row]:
+    """Both methods and the chart, or one of them (`ours`, `ppo`)."""
+    jax.config.update("jax_enable_x64", False)  # as trainings are by default
+    env = sx.envs.make(TASK)
+    methods: dict[str, Callable[[Any, int], Iterator[Stage]]] = {"ours": ours}
+    if peer.module("rejax"):
+        methods["ppo"] = ppo
+    found = {
+        name: [_told(name, seed, list(method(env, seed))) for seed in range(SEEDS)]
+        for name, method in methods.items()
+        if part in ("", name)
+    }
+    if len(found) == 2:
+        lines = {LABELS[name]: _spread(stages) for name, stages in found.items()}
+        text = spreads(f"Episodes balanced: median and range of {SEEDS} seeds", "control periods of training", lines)
+        (ROOT / "docs/figures/learning.svg").write_text(text, encoding="utf-8")
+    absent: list[Row] = [] if "ppo" in methods else [{"case": "ppo", "quantity": "rejax", "unit": "not installed"}]
+    return [*(line for name, stages in found.items() for line in _rows(name, stages)), *absent]
+
+
+LABELS = {"ours": "envs.learn", "ppo": "PPO (rejax)"}
+
+
+def ours(env: sx.envs.Environment, seed: int) -> Iterator[Stage]:
+    """Stages of a training by `envs.learn`, which is interrupted for every trial and goes on from its file."""
+    each, seconds = SCHEDULE.iterations // STAGES, 0.0
+    with tempfile.TemporaryDirectory() as folder:
+
+        def report(told: sx.envs.LearningReport) -> None:
+            if told.iteration % each == 0:
+                raise KeyboardInterrupt
+
+        for _ in range(STAGES):
+            began = time.perf_counter()
+            learned = sx.envs.learn(
+                env, SCHEDULE, key=jax.random.PRNGKey(seed), keep=Path(folder) / "training", report=report
+            )
+            seconds += time.perf_counter() - began
+            yield Stage(learned.history[-1].periods, success(env, learned.policy), seconds)
+
+
+def ppo(env: sx.envs.Environment, seed: int) -> Iterator[Stage]:
+    """Stages of a training by rejax' PPO."""
+    rejax, form = peer.module("rejax"), sx.envs.GymnaxForm(env)
+    each = PPO["num_envs"] * PPO["num_steps"]
+    total = MORE * SCHEDULE.iterations * SCHEDULE.environments * SCHEDULE.window
+    rounds = max(1, round(total / STAGES / each))
+    algorithm = rejax.PPO.create(env=form, **PPO)
+    state, seconds = algorithm.init_state(jax.random.PRNGKey(seed)), 0.0
+    some = jax.jit(lambda a, s: jax.lax.fori_loop(0, rounds, lambda _, s: a.train_iteration(s), s))
+    for _ in range(STAGES):
+        began = time.perf_counter()
+        state = jax.block_until_ready(some(algorithm, state))
+        seconds += time.perf_counter() - began
+        yield Stage(int(state.global_step), success(env, _mean_action(algorithm, state, env)), seconds)
+
+
+def success(env: sx.envs.Environment, policy: Callable[[Any], Any]) -> float:
+    """Part of the episodes that end upright."""
+    played = sx.envs.play(env, policy, jax.random.split(jax.random.PRNGKey(1000), EPISODES))
+    return float(np.mean(sx.envs.steady_success(played, round(LAST / env.control_period))))
+
+
+def _mean_action(algorithm: Any, state: Any, env: sx.envs.Environment) -> Any:
+    """The policy without its noise, in the motors' units: a tree of arrays that can be called."""
+    low, high = env.action_limits
+
+    def act(given: tuple[Any, Any], observation: Any) -> Any:
+        weights, scale = given
+        seen = algorithm.normalize_obs(scale, observation)[None]
+        action = algorithm.actor.apply(weights, seen, method="_action_dist").mode()[0]
+        return (high + low) / 2 + (high - low) / 2 * jnp.clip(action, -1, 1)
+
+    return jax.tree_util.Partial(act, (state.actor_ts.params, state.obs_rms_state))
+
+
+def _told(name: str, seed: int, stages: list[Stage]) -> list[Stage]:
+    print(name, seed, *(f"{s.periods}: {s.success:.2f} ({s.seconds:.0f} s)" for s in stages), flush=True)
+    return stages
+
+
+def _spread(trainings: list[list[Stage]]) -> Spread:
+    periods = np.array([stage.periods for stage in trainings[0]], dtype=float)
+    found = np.array([[stage.success for stage in stages] for stages in trainings])
+    return Spread(periods, np.median(found, axis=0), found.min(axis=0), found.max(axis=0))
+
+
+def _rows(name: str, trainings: list[list[Stage]]) -> list[Row]:
+    last = [stages[-1] for stages in trainings]
+    needed = [next((s.periods for s in stages if s.success >= ENOUGH), np.inf) for stages in trainings]
+    label = LABELS[name]
+    return [
+        row(label, f"seeds of {len(last)} that succeed in {ENOUGH:.0%}", sum(s.success >= ENOUGH for s in last), ""),
+        row(label, "success at the end: median", float(np.median([s.success for s in last])), ""),
+        row(label, "success at the end: least", min(s.success for s in last), ""),
+        row(label, "control periods to the first such trial: median", float(np.median(needed)), ""),
+        row(label, "control periods to the end", last[0].periods, ""),
+        row(label, "wall time, with compilation: median", float(np.median([s.seconds for s in last])), "s"),
+    ]
