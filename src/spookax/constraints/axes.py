@@ -117,8 +117,10 @@ def harmonics(
     """What repeats `order` times per turn (hinge) or per metre (prismatic joint) of the axes `of`, at unwrapped
     positions."""
     times = np.array([n * (1 if system.axes[i].rotational else 2 * np.pi) for i, n in zip(of, order, strict=True)])
-    phase = position[..., np.array(of, dtype=int)] * times.astype(position.dtype)
-    return factors[:, 0] * jnp.cos(phase) + factors[:, 1] * jnp.sin(phase)
+    position = position[..., np.array(of, dtype=int)]
+    phase = position * np.broadcast_to(times.astype(position.dtype), position.shape)
+    by_cos, by_sin = (jnp.broadcast_to(factors[:, i], phase.shape) for i in (0, 1))
+    return by_cos * jnp.cos(phase) + by_sin * jnp.sin(phase)
 
 
 def encoder(
