@@ -30,11 +30,13 @@ STEP = 0.002  # s
 LINK = 1 / 16  # m; links that shrink with their number would swing faster than the step follows
 
 
-def run() -> list[Row]:
-    """Rows of all mechanisms, the least of some runs; ratios are to the smallest of a kind.
+def run(part: str = "") -> list[Row]:
+    """Rows of all mechanisms, the least of some runs; ratios are to the smallest of a kind. `part`: "followed".
 
     Each run is a process of its own: what was compiled before slows down what is compiled after.
     """
+    if part == "followed":
+        return followed()
     rows: list[Row] = []
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as alone:
         for kind, (sizes, _) in KINDS.items():
@@ -142,7 +144,7 @@ def followed() -> list[Row]:
     begin = jax.jit(lambda s: half_kick_back(system, prepare(system, params), s, jnp.zeros(0)))(state)
     x0, z = model.body_state(begin, params.com), np.zeros(0)
     plan = jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (STEPS, *a.shape)), x0)
-    w, gains = np.zeros((STEPS, model.noise_size)), np.zeros((STEPS, model.noise_size, model.tangent_size))
+    w, gains = np.zeros((STEPS, model.noise_size)), jnp.zeros((STEPS, model.noise_size, model.tangent_size))
     noise = Noise(jnp.ones(()), jnp.ones(1))
 
     def evaluation() -> Any:
