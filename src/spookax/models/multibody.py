@@ -322,7 +322,7 @@ class Multibody(
         rows = self.axis_rows(state, p)
         if not all(self.followed):
             mask = jnp.array(self.followed)
-            N = jnp.where(mask[:, None] & mask, N, jnp.diag(jnp.diagonal(N)))
+            N = jnp.where(mask[:, None] & mask[None], N, jnp.diag(jnp.diagonal(N)))
             rows = jnp.where(mask[:, None], rows, 0.0)
         by_rate = small.solve(N, rows) / scale
         return jnp.concatenate([0.3 / h * by_rate, unfelt, by_rate], axis=1)
