@@ -40,7 +40,7 @@ def _advance(
     def body(_: Any, carry: tuple[sx.State, Any, Any]) -> tuple[sx.State, Any, Any]:
         state, guess, failed = carry
         after, info = step(system, prepared, state, command, guess=guess)
-        return after, info.levels, failed + (info.result != STEP_RESULTS.successful)
+        return after, info.levels, failed + jnp.where(info.result == STEP_RESULTS.successful, 0, 1)
 
     return jax.lax.fori_loop(0, count, body, carry)
 

@@ -180,7 +180,7 @@ def test_in_32_bits_a_pile_settles_too(tmp_path):
         surfaces = {"floor": {"type": "plane"}, **{n: {"type": "box", "body": n, "size": (0.2,) * 3} for n in bodies}}
         system, params, state = load(Scene(spookax=1, bodies=bodies, contacts={"surfaces": surfaces, "slots": 4}))
         found = rollout(system, params, state, jnp.zeros((600, 0)))
-        stands = jnp.abs(found.r[-1, :, 2] - (0.1 + 0.2 * jnp.arange(4))) < 1e-3
+        stands = jnp.abs(found.r[-1, :, 2] - (0.1 + 0.2 * jnp.arange(4.0))) < 1e-3
         print(found.r.dtype, system.contacts.slots, bool(jnp.all(stands)))
     """
     environment = os.environ | {"JAX_ENABLE_X64": "0", "SPOOKAX_CACHE": str(tmp_path)}

@@ -135,7 +135,7 @@ def _order(r: Float[Array, "bodies 3"], filled: Bool[Array, " slots"], A: Array,
     numbers = np.arange(count)
     along = jnp.concatenate([jnp.asarray(numbers[None], r.dtype), r.T])
     x, y = along[:, :, None], along[:, None, :]
-    before = (y < x) | ((y == x) & (numbers < numbers[:, None]))
+    before = (y < x) | ((y == x) & (numbers < numbers[:, None])[None])
     places = jnp.sum(before, axis=2)  # no sort, which not every program has
     both = filled & (jnp.maximum(A, B) < count)
     a, b = (jnp.where(both, bodies, 0) for bodies in (A, B))
