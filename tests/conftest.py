@@ -17,9 +17,6 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
 QUICK = f"--{EMITTERS}=false --{LEVEL}=0"
 
-# No silent change of rank or dtype, here and in processes that a test starts, which share kept programs with this one.
-os.environ["JAX_NUMPY_RANK_PROMOTION"], os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "raise", "strict"
-
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
@@ -50,9 +47,16 @@ OWN = (
 )
 
 
+STRICT = {"jax_numpy_rank_promotion": "raise", "jax_numpy_dtype_promotion": "strict"}
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Compiling is what the tests cost."""
+    """No silent change of rank or dtype; and compiling is what the tests cost."""
     os.environ.setdefault("XLA_FLAGS", QUICK)  # before the first array
+    if config.option.markexpr != "slow":  # not all of the slow tests have been gone through
+        for name, value in STRICT.items():
+            jax.config.update(name, value)
+            os.environ[name.upper()] = value  # of processes that a test starts, which share kept programs with it
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
 
 

@@ -26,7 +26,7 @@ errors = compiled(jax.vmap(assembly_error, in_axes=(None, None, 0)), static_argn
 
 def distance_of_pins(crank, rocker):
     """Between the ends of crank and rocker, from their angles about y [m]."""
-    end = GROUND + ROCKER * np.exp(-1j * float(rocker)) - CRANK * np.exp(-1j * float(crank))
+    end = GROUND + ROCKER * np.exp(-1j * np.asarray(rocker)) - CRANK * np.exp(-1j * np.asarray(crank))
     return np.abs(end)
 
 
@@ -88,7 +88,7 @@ def assembled(z):
 def at_start(z):
     """A number into which all of an assembled state enters; no friction."""
     _, state = assembled(z)
-    return jnp.sum(state.r) + jnp.sum(state.e * WEIGHTS) + 0.1 * jnp.sum(state.v + state.w), jnp.zeros(0)
+    return jnp.sum(state.r) + jnp.sum(state.e * WEIGHTS[None]) + 0.1 * jnp.sum(state.v + state.w), jnp.zeros(0)
 
 
 def after_steps(z):

@@ -154,10 +154,10 @@ def test_every_step_of_a_box_that_leaves_the_ground_has_its_jacobian():
     forward, reverse = (compiled(jax.vmap(mode(after)))(x) for mode in (jax.jacfwd, jax.jacrev))
     units = np.repeat([params.step, 1.0, 1 / params.step], [n, n, 1])  # m, m/s, N: all derivatives are about one
     run, offsets = compiled(jax.vmap(jax.vmap(after))), 1e-6 * np.diag(units)
-    ends = run(x[:, None] + offsets) - run(x[:, None] - offsets)
+    ends = run(x[:, None] + offsets[None]) - run(x[:, None] - offsets[None])
     differences = np.moveaxis(np.asarray(ends) / 2e-6, 1, -1)
     for found in (forward, reverse):
-        error = (found * units - differences) / units[: 2 * n, None]
+        error = (np.asarray(found) * units - differences) / units[: 2 * n, None]
         np.testing.assert_allclose(error, 0.0, rtol=0, atol=1e-6)
 
 

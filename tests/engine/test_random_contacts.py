@@ -81,7 +81,7 @@ def test_nothing_explodes(name):
     assert np.all(np.asarray(found.failed_step) < 0)
 
     moment = np.asarray(params.inertia)[:, :3]
-    energy = 0.5 * np.sum(np.asarray(params.mass) * np.sum(found.v**2, axis=3), axis=2)
+    energy = 0.5 * np.sum(np.asarray(params.mass) * np.sum(np.asarray(found.v) ** 2, axis=3), axis=2)
     energy += 0.5 * np.sum(moment * np.asarray(found.w) ** 2, axis=(2, 3))
     energy += 9.81 * np.sum(np.asarray(params.mass) * np.asarray(found.r[..., 2]), axis=2)
     assert np.all(energy <= (1 + 1e-3) * energy[:, :1])
