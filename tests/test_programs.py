@@ -83,7 +83,7 @@ def test_of_arrays_only_shape_and_type_count(folder, built):
     multiply()(P, Q)
     multiply()(jnp.asarray(Q), Q)
     assert built == ["multiply"]
-    multiply()(np.stack([P, P]), Q)
+    multiply()(np.stack([P, P]), np.stack([Q, Q]))
     multiply()(P.astype(np.float32), Q.astype(np.float32))
     assert built == ["multiply"] * 3
 
@@ -135,7 +135,7 @@ def test_a_damaged_file_is_compiled_again_and_replaced(folder, built, what):
 
 def test_a_program_of_another_structure_under_the_same_name_is_not_used(folder, built):
     file = keep(folder)
-    Compiled(rotation.multiply, {})(np.stack([P, P]), Q)
+    multiply()(np.stack([P, P]), np.stack([Q, Q]))
     (other,) = (f for f in files(folder) if f != file)
     other.replace(file)
     np.testing.assert_array_equal(multiply()(P, Q), Q)
