@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,8 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
     e, target = trajectory.e, sensor.target
     if sensor.type == "joint_position":
         number = system.sensor_index(sensor.name)
-        value = axes.encoder(system, params.cyclic, number, trajectory.position)[:, None]
+        seen = functools.partial(axes.encoders, system, params.cyclic, [number])
+        value = jax.vmap(seen)(trajectory.position[:, target, None])
     elif sensor.type == "joint_rate":
         value = trajectory.rate[:, target, None]
     else:

@@ -65,7 +65,8 @@ def impulses(
         every = every + sums(given, _of_axes(system, which))
     if system.cogging:
         of, order = zip(*system.cogging, strict=True)
-        wave = axes.harmonics(system, [motors[m].axis for m in of], order, params.cogging, position)
+        along = [motors[m].axis for m in of]
+        wave = axes.harmonics(system, along, order, params.cogging, take(position, along))
         every = every + sums(h * wave, _of_axes(system, of))
     return every
 

@@ -310,11 +310,11 @@ class Multibody(
             mass = jnp.broadcast_to(p.engine.params.mass[:, None, None] * np.eye(3)[None], (nb, 3, 3))
             G = scale[0, 0] * self._body_scale(p)
             K = jnp.zeros((nb, 6, 4, nb, 3), dtype=h.dtype)
-            for b in range(nb):
-                for part, block in ((0, mass[b]), (1, p.engine.J[b])):
-                    rows = slice(3 * part, 3 * part + 3)
-                    gain = block / G[b, rows, None]
-                    K = K.at[b, rows, part, b].set(0.3 / h * gain).at[b, rows, 2 + part, b].set(gain)
+            body = np.arange(nb)
+            for part, block in ((0, mass), (1, p.engine.J)):
+                rows = slice(3 * part, 3 * part + 3)
+                gain = block / G[:, rows, None]
+                K = K.at[body, rows, part, body].set(0.3 / h * gain).at[body, rows, 2 + part, body].set(gain)
             by_pose, by_rate = jnp.split(K.reshape(6 * nb, 12 * nb), 2, axis=1)
             return jnp.concatenate([by_pose, unfelt, by_rate], axis=1)
         state = self.engine_state(x, p.com)
@@ -407,14 +407,11 @@ class Multibody(
 
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         """y minus predicted; of rotation vectors the one that leads from the predicted orientation to the read one."""
-        parts, i = [], 0
-        for index in self.sensors:
-            sensor = self.system.sensors[index]
-            one, other = y[i : i + sensor.size], predicted[i : i + sensor.size]
-            if sensor.type == "body_pose":
-                turn = rotation.minus(rotation.exp(one[3:]), rotation.exp(other[3:]))
-                parts += [one[:3] - other[:3], turn]
-            else:
-                parts.append(one - other)
-            i += sensor.size
-        return jnp.concatenate(parts)
+        sizes = [self.system.sensors[i].size for i in self.sensors]
+        begin = np.cumsum([0, *sizes]).tolist()
+        poses = [b for i, b in zip(self.sensors, begin, strict=False) if self.system.sensors[i].type == "body_pose"]
+        if not poses:
+            return y - predicted
+        turns = np.array(poses, dtype=int)[:, None] + np.arange(3, 6)
+        read, said = (rotation.exp(a[turns]) for a in (y, predicted))
+        return (y - predicted).at[turns].set(jax.vmap(rotation.minus)(read, said))

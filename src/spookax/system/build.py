@@ -199,7 +199,7 @@ def build(
         offset=on_device(offsets),
         cyclic=array([[c.cos, c.sin] for s in scene.sensors.values() for c in getattr(s, "cyclic_error", [])], 2),
         point=on_device(points),
-        rows=tuple({k: on_device(float(v)) for k, v in _numbers(scene, row).items()} for row in own),
+        row_numbers=array([float(v) for row in own for v in _numbers(scene, row).values()]),
         row_compliance=array([defaults.relative_compliance for _ in own]),
         row_relaxation=array([defaults.relaxation_steps for _ in own]),
         surface_at=array([s.at for s in surfaces], 3),

@@ -77,6 +77,16 @@ class System:
         """Lines along which rows with bounds act: axes, and those of the user's own."""
         return len(self.axes) + len(self.own_lines)
 
+    @property
+    def own_rows(self) -> tuple[Any, ...]:
+        """The user's rows, those without bounds first."""
+        return (*self.constraints, *self.bounded)
+
+    @functools.cached_property
+    def row_numbers(self) -> tuple[tuple[int, str], ...]:
+        """(number in `own_rows`, key) of every number of the user's rows, as in `Params.row_numbers`."""
+        return tuple((i, key) for i, row in enumerate(self.own_rows) for key in row.defaults())
+
     @functools.cached_property
     def own_sides(self) -> tuple[tuple[int, int], ...]:
         """(own line, body) of every Jacobian row of the user's rows with bounds, the world left out."""
@@ -90,7 +100,7 @@ class System:
     @functools.cached_property
     def width(self) -> int:
         """Rows of the largest constraint node with its axes; the arrays of all nodes are filled up to it."""
-        return node_width(self.joints, self.couplings, (*self.constraints, *self.bounded))
+        return node_width(self.joints, self.couplings, self.own_rows)
 
     @functools.cached_property
     def filled(self) -> np.ndarray:
@@ -140,7 +150,7 @@ class System:
         first += len(self.couplings)
         own = [
             (first + c, self.bodies.index(name))
-            for c, row in enumerate((*self.constraints, *self.bounded))
+            for c, row in enumerate(self.own_rows)
             for name in row.bodies
             if name != "world"
         ]
