@@ -175,8 +175,8 @@ def together(system: System, params: Params, members: Sequence[int], law: Callab
     keys = system.own_rows[members[0]].defaults()
     values = {key: take(params.row_numbers, [place[i, key] for i in members]) for key in keys}
     if len(members) == 1:
-        alone = jax.tree.map(lambda a: jnp.squeeze(a, 0), (values, *given))
-        return jax.tree.map(lambda a: a[None], law(*alone))
+        alone = jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), (values, *given))
+        return jax.tree.map(lambda a: jnp.expand_dims(a, 0), law(*alone))
     if not jax.tree.leaves((values, given)):
         return jax.tree.map(lambda a: jnp.broadcast_to(a[None], (len(members), *a.shape)), law(values, *given))
     return jax.vmap(law)(values, *given)
