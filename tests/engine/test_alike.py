@@ -144,7 +144,7 @@ def test_rows_in_a_batch_are_those_one_by_one():
         np.testing.assert_allclose(mine, other, rtol=1e-13, atol=1e-13)
 
 
-def chain(links, **more):
+def chain(links, joint=None, **more):
     joints = {
         f"j{i}": {
             "type": "hinge",
@@ -152,6 +152,7 @@ def chain(links, **more):
             "child": f"b{i}",
             "axis": (0, 1, 0),
             "at": (0, 0, -0.3),
+            **(joint or {}),
         }
         for i in range(links)
     }
@@ -163,16 +164,22 @@ def neighbours(links, kind):
     return tuple(kind(f"r{i}", (f"b{i}", f"b{i + 1}")) for i in range(links - 1))
 
 
+def torque(links):
+    return {f"m{i}": {"type": "torque", "joint": f"j{i}"} for i in range(links)}
+
+
 def couplings(links):
     return {f"c{i}": {"driver": f"j{i - 1}", "driven": f"j{i}", "ratio": 0.5} for i in range(1, links)}
 
 
+LEARNED = {"layers": [3], "speed": 2.0, "force": 0.3, "sees": ["load", "angle"]}
 SCENES = {
     "alone": lambda n: (chain(n), ()),
     "motors": lambda n: (
         chain(n, motors={f"m{i}": {"type": "dc", "joint": f"j{i}", "gain": 1.0, "back_emf": 0.1} for i in range(n)}),
         (),
     ),
+    "networks": lambda n: (chain(n, {"friction": {"learned": LEARNED}}, motors=torque(n)), ()),
     "couplings": lambda n: (chain(n, couplings=couplings(n)), ()),
     **{kind.__name__: lambda n, kind=kind: (chain(n), neighbours(n, kind)) for kind in (Rod, Rope, Gear, Brake)},
 }

@@ -35,7 +35,7 @@ import numpy as np
 
 from .._typing import Array, Bool, Float
 from ..math import network
-from ..math.blocks import take
+from ..math.blocks import gathered, take
 from ..math.limited import limited
 from ..system import Params, System
 from . import bounded, motors
@@ -76,19 +76,27 @@ def dry_friction(
     safe = jnp.where(ratio > 0, ratio, 1.0)
     power = jnp.where(ratio > 0, safe ** params.stribeck_exponent[index], 0.0)
     level = params.coulomb[index] + params.stribeck_excess[index] * jnp.exp(-power)
+    groups: dict[tuple[tuple[int, ...], tuple[str, ...]], list[tuple[int, int]]] = {}
     for n, learned in enumerate(system.networks):
-        speed, force = params.learned_speed[n], params.learned_force[n]
-        layers = network.layers(params.weights[learned.begin : learned.end], learned.sizes)
-        for axis in learned.axes:
-            inputs = [jnp.abs(rate[axis]) / speed]
-            for name in learned.sees:
-                if name == "load":
-                    inputs.append(jnp.abs(motors.on_axis(system, params, axis, command, rate, position)) / force)
-                else:
-                    inputs += [jnp.cos(position[axis]), jnp.sin(position[axis])]
-            # never negative: friction only takes energy
-            more = force * jax.nn.softplus(network.output(layers, jnp.stack(inputs)))
-            level = level.at[system.friction_axes.index(axis)].add(more)
+        groups.setdefault((learned.sizes, learned.sees), []).extend((n, axis) for axis in learned.axes)
+    for (sizes, sees), members in groups.items():  # networks that differ in their numbers only
+        of, at = [n for n, _ in members], [axis for _, axis in members]
+        speed, force = take(params.learned_speed, of), take(params.learned_force, of)
+        inputs = [jnp.abs(take(rate, at)) / speed]
+        for name in sees:
+            if name == "load":
+                inputs.append(jnp.abs(motors.on_axes(system, params, at, command, rate, position)) / force)
+            else:
+                inputs += [jnp.cos(take(position, at)), jnp.sin(take(position, at))]
+        weights = gathered(
+            params.weights, np.array([range(system.networks[n].begin, system.networks[n].end) for n in of])
+        )
+        found = jax.vmap(lambda w, x, sizes=sizes: network.output(network.layers(w, sizes), x))(
+            weights, jnp.stack(inputs, axis=1)
+        )
+        # never negative: friction only takes energy
+        places = np.array([system.friction_axes.index(axis) for axis in at])
+        level = level.at[places].add(force * jax.nn.softplus(found))
     return level
 
 
