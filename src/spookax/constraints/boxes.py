@@ -37,7 +37,7 @@ from .._typing import Array, Bool, Float
 from ..math import network
 from ..math.blocks import gathered, take
 from ..math.limited import limited
-from ..system import Params, System
+from ..system import BoxKind, Params, System
 from . import bounded, motors
 from .prepared import Prepared
 
@@ -102,8 +102,8 @@ def dry_friction(
 
 def _stops(system: System) -> tuple[list[int], np.ndarray]:
     """Axis of every stop, and which of them are lower ones."""
-    chosen = [system.boxes[i] for i in system.boxes_of("lower", "upper")]
-    return [row.line for row in chosen], np.array([row.kind == "lower" for row in chosen], dtype=bool)
+    chosen = [system.boxes[i] for i in system.boxes_of(BoxKind.lower, BoxKind.upper)]
+    return [row.line for row in chosen], np.array([row.kind is BoxKind.lower for row in chosen], dtype=bool)
 
 
 def _beyond(system: System, params: Params, position: Float[Array, " axes"]) -> Float[Array, " stops"]:
@@ -199,7 +199,7 @@ def _of_stops(system: System, here: Here) -> Part | None:
 
 
 def _motors(system: System, here: Here) -> Part | None:
-    which = [system.boxes[i].number for i in system.boxes_of("motor")]
+    which = [system.boxes[i].number for i in system.boxes_of(BoxKind.motor)]
     if not which:
         return None
     params = here.prepared.params

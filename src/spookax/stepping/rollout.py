@@ -18,7 +18,7 @@ from .._typing import Array, Float, Int
 from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
 from ..math import counted, rotation
-from ..system import Params, State, System
+from ..system import BoxKind, Params, State, System
 from .delay import check_delays
 from .march import March, march
 
@@ -291,11 +291,11 @@ def _trajectory(system: System, prepared: Prepared, state: State, marched: March
         position=position,
         rate=rate,
         joint_forces=info.joint_impulses / h,
-        friction=info.levels[:, system.boxes_of("friction")],
-        stop_forces=info.box_impulses[:, system.boxes_of("lower", "upper")] / h,
-        drive_forces=info.box_impulses[:, system.boxes_of("motor")] / h,
-        element_forces=info.box_impulses[:, system.boxes_of("element")] / h,
-        row_forces=info.box_impulses[:, system.boxes_of("own")] / h,
+        friction=info.levels[:, system.boxes_of(BoxKind.friction)],
+        stop_forces=info.box_impulses[:, system.boxes_of(BoxKind.lower, BoxKind.upper)] / h,
+        drive_forces=info.box_impulses[:, system.boxes_of(BoxKind.motor)] / h,
+        element_forces=info.box_impulses[:, system.boxes_of(BoxKind.element)] / h,
+        row_forces=info.box_impulses[:, system.boxes_of(BoxKind.own)] / h,
         contact_forces=info.contact_impulses / h,
         contact_pairs=info.contact_pairs,
         pivots=info.pivots,

@@ -12,7 +12,7 @@ from .contact_pairs import NO_CONTACTS, Contacts
 from .cycles import on_cycles
 from .followed import followed
 from .pattern import node_width
-from .topology import WORLD, Axis, BoxRow, Coupling, Element, Following, Joint, Motor, Network, Sensor
+from .topology import WORLD, Axis, BoxKind, BoxRow, Coupling, Element, Following, Joint, Motor, Network, Sensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,18 +208,18 @@ class System:
         """Rows with bounds of the step: dry friction, stops, motors whose force is bounded and depends on the rate,
         elasto-slide elements, the user's own.
         """
-        friction = (BoxRow(i, "friction") for i in self.friction_axes)
-        stops = (BoxRow(i, stop) for i, axis in enumerate(self.axes) for stop in axis.stops)
+        friction = (BoxRow(i, BoxKind.friction) for i in self.friction_axes)
+        stops = (BoxRow(i, BoxKind(stop)) for i, axis in enumerate(self.axes) for stop in axis.stops)
         motors = (
-            BoxRow(motor.axis, "motor", m)
+            BoxRow(motor.axis, BoxKind.motor, m)
             for m, motor in enumerate(self.motors)
             if motor.bounded and motor.type != "torque"
         )
-        elements = (BoxRow(element.axis, "element") for element in self.elements)
-        own = (BoxRow(line, "own", b) for line, (b, _) in enumerate(self.own_lines, len(self.axes)))
+        elements = (BoxRow(element.axis, BoxKind.element) for element in self.elements)
+        own = (BoxRow(line, BoxKind.own, b) for line, (b, _) in enumerate(self.own_lines, len(self.axes)))
         return (*friction, *stops, *motors, *elements, *own)
 
-    def boxes_of(self, *kinds: str) -> np.ndarray:
+    def boxes_of(self, *kinds: BoxKind) -> np.ndarray:
         """Numbers of the rows with bounds of some kinds."""
         return np.array([i for i, row in enumerate(self.boxes) if row.kind in kinds], dtype=int)
 
@@ -249,7 +249,7 @@ class System:
         parts = self.joints, len(self.couplings), self.constraints, self.bounded
         own = (
             Following(box, *followed(place, *parts))
-            for box, (b, _) in zip(self.boxes_of("own").tolist(), self.own_lines, strict=True)
+            for box, (b, _) in zip(self.boxes_of(BoxKind.own).tolist(), self.own_lines, strict=True)
             for place in self.bounded[b].follows
         )
         return (*bearings, *own)
