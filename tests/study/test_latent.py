@@ -24,7 +24,7 @@ from spookax.study.latent.evidence import laplace, maximum
 from spookax.study.latent.mechanism import Mechanism
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.sliding import Points
-from spookax.study.latent.static import Fall, Slip, static_friction, static_of
+from spookax.study.latent.static import Slip, static_friction, static_of
 from spookax.study.latent.switching_model import Force
 
 ROOT = Path(__file__).parents[2]
@@ -234,29 +234,6 @@ def test_static_friction_is_what_the_momentum_tells(kind):
     assert static_friction(time, pull, x, sd, np.tile([1.0, 0.0, 0.0], (len(time), 1)), 0.7) is None
     untold = np.tile([1e-6, 1e-5, 3.0], (len(time), 1))  # as in a gap of the readings
     assert static_friction(time, pull, x, untold, probability, 0.7) is None
-
-
-@pytest.mark.parametrize("kind", LAWS)
-def test_the_law_says_how_friction_falls(kind):
-    """With the law that brakes the mass, the bound that is right by it; of two that are as probable, the mean."""
-    law, which = LAWS[kind]
-    time, pull, x, at = broken_away(law)
-    late, probability = round(at / 0.002) + 20, np.tile([0.0, 1.0, 0.0], (len(time), 1))
-    probability[late:] = [1.0, 0.0, 0.0]
-    sd = np.tile([1e-6, 1e-5, 1e-3], (len(time), 1))
-
-    def fall(law, p: float) -> Fall:
-        return Fall(lambda speed: np.array([law(v) for v in speed]), p)
-
-    def found(*falls: Fall) -> float:
-        static = static_friction(time, pull, x, sd, probability, 0.7, falls)
-        assert static is not None
-        return static.mean
-
-    exact = found(fall(law, 1.0))
-    assert abs(exact - 1.5) < (0.02 if which == 2 else 5e-3)  # one that is flat does not tell how it falls
-    steep = fall(LAWS["steep"][0], 0.5)
-    np.testing.assert_allclose(found(fall(law, 0.5), steep), (exact + found(steep)) / 2)
 
 
 def test_wrong_numbers_are_corrected(rng):

@@ -12,7 +12,7 @@ import scipy.optimize
 
 from spookax._typing import Array, Float
 from spookax.study.latent.sliding import Points
-from spookax.study.latent.static import Fall, Static
+from spookax.study.latent.static import Static
 
 _MOST = 4000  # points that are fitted
 _TINY = 1e-3  # of the reference speed: epsilon of the law of Dieterich and Ruina
@@ -168,12 +168,6 @@ def _correlation_time(left: Float[np.ndarray, " p"]) -> float:
     e = left - np.mean(left)
     own = np.append(np.correlate(e, e, "full")[len(e) - 1 :] / np.sum(e**2), 0.0)
     return float(1.0 + 2.0 * np.sum(own[1 : int(np.argmax(own < 0.05))]))
-
-
-def falls_of(laws: Sequence[Law]) -> list[Fall]:
-    """Laws, the best first, as what they say of how friction falls near rest; by their criterion the more probable."""
-    chance = np.exp(-0.5 * np.array([law.score - laws[0].score for law in laws]))
-    return [Fall(law.level, float(p)) for law, p in zip(laws, chance / np.sum(chance), strict=True)]
 
 
 class SceneLaw(NamedTuple):

@@ -17,7 +17,7 @@ from spookax.study.file.read import StudyError
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.fitting import Fitted, fitted
 from spookax.study.latent.forward import SUBSTEPS, Forward, forward
-from spookax.study.latent.laws import KINDS, Law, SceneLaw, falls_of, fit_laws, for_scene
+from spookax.study.latent.laws import KINDS, Law, SceneLaw, fit_laws, for_scene
 from spookax.study.latent.mechanism import AbstractKnown, Mechanism, Oscillator
 from spookax.study.latent.of_scene import OfScene, known_of
 from spookax.study.latent.outcome import (
@@ -34,7 +34,7 @@ from spookax.study.latent.sampling import blackjax_module
 from spookax.study.latent.section import LatentStudy
 from spookax.study.latent.sliding import Points, sliding_points
 from spookax.study.latent.spread import spread_of
-from spookax.study.latent.static import Fall, Static, static_friction, static_of
+from spookax.study.latent.static import Static, static_friction, static_of
 from spookax.study.latent.switching_model import Force, scales_of
 from spookax.study.latent.unfinished import Unfinished, digest
 
@@ -222,14 +222,14 @@ def _contact(
     setting, m = found.posterior.setting, found.posterior.m
     forces = [f.of(number, setting) for f in found.forces]
     points = _pooled([sliding_points(f.x, f.sd, f.probability)[0] for f in forces])
+    static = _static(number, seen, found.forces, forces, m)
     if not len(points.speed):
         what = "the mass" if isinstance(known, Oscillator) else f"joint '{name}'"
         cure = "Record a motion that slides, and look whether the mechanism's numbers and units are right."
         message = f"{what} slides nowhere for sure, so that no law can be fitted"
         raise StudyError([study.located.problem(Finding(("recordings",), None, message, cure))])
-    kinds = KINDS if study.latent.law == "auto" else [study.latent.law]
-    static = _static(number, seen, found.forces, forces, m, falls_of(fit_laws(kinds, points, None)))
-    laws = fit_laws(kinds, points, static)
+    own = study.latent.law
+    laws = fit_laws(KINDS if own == "auto" else [own], points, static)
     return _Contact(forces, points, static, laws, for_scene(laws[0], points, static))
 
 
@@ -251,18 +251,13 @@ def _corrected(
 
 
 def _static(
-    number: int,
-    records: Sequence[Record],
-    whole: Sequence[Force],
-    own: Sequence[Force],
-    m: LinearMechanism,
-    falls: Sequence[Fall],
+    number: int, records: Sequence[Record], whole: Sequence[Force], own: Sequence[Force], m: LinearMechanism
 ) -> Static | None:
-    """Of one contact, from all its stops; `falls`: what laws say of how friction falls after them."""
+    """Of one contact, from all its stops."""
     stops = []
     for r, every, f in zip(records, whole, own, strict=True):
         mass, pull = pull_on(number, m, r.u, every.x)
-        stops.append(static_friction(r.time, pull, f.x, f.sd, f.probability, mass, falls))
+        stops.append(static_friction(r.time, pull, f.x, f.sd, f.probability, mass))
     found = [each for one in stops if one for each in zip(one.values, one.sds, one.times, strict=True)]
     if not found:
         return None

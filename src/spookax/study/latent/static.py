@@ -9,13 +9,12 @@ where it slides for sure, at t_1, is what all forces have given it since it brok
 
 pull being all but friction, which tells t_0. In between friction falls from pull(t_0) to what it is at t_1: at once by
 a law that is steep at rest, only at the end by one that is flat there, which are bounds; the largest force that is
-believed in is another one from above. How it falls is a matter of the law, which the samples that slide tell: the speed
-grows about with the square of time, so a law that falls evenly with the speed has fallen by a third on average, one
-that falls with the logarithm of the speed, as by Dieterich and Ruina, by far more. The value is the mean over the laws
-that were fitted, by their probability; the standard deviation has half the difference of the bounds in it.
+believed in is another one from above. The value is that of a law that falls evenly with the speed, whose friction has
+fallen by a third on average, because the speed grows with the square of time; the standard deviation has half the
+difference of the bounds in it. A level that falls off over speeds far below those of the first samples of sliding, as
+by the logarithms of Dieterich and Ruina, comes out too low.
 """
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,23 +27,7 @@ _FAST = 3.0  # standard deviations of the velocity
 _TOLD = 2.0  # standard deviations: a force that is not told, as in a gap of the readings, is no static friction
 _BRIEF = 3  # samples: shorter stops tell no static friction
 _FINE = 20  # places of a step that are looked at
-_EVEN = 2 / 3  # of the fall of friction that is still there on average, by a law that falls evenly with the speed
-_NO_FALL = 0.01  # of friction: a law that falls less does not tell how
-
-
-class Fall(NamedTuple):
-    """A law of friction, as its level over the speed [m/s, N], and how probable it is."""
-
-    level: Callable[[Float[np.ndarray, " n"]], Float[np.ndarray, " n"]]
-    probability: float
-
-    def stays(self, v: float) -> float:
-        """What share of its fall from rest to a speed is still there, on average over the time since."""
-        start, end = self.level(np.array([0.0, v]))
-        if not start - end > _NO_FALL * end:
-            return _EVEN
-        way = v * ((np.arange(_FINE) + 0.5) / _FINE) ** 2
-        return float(np.clip(np.mean((self.level(way) - end) / (start - end)), 0.0, 1.0))
+_STAYS = (0.0, 2 / 3, 1.0)  # of the fall of friction: a law that is steep at rest, even, flat
 
 
 class Static(NamedTuple):
@@ -90,12 +73,10 @@ def static_friction(
     sd: Float[np.ndarray, "k 3"],
     probability: Float[np.ndarray, "k 3"],
     mass: float,
-    falls: Sequence[Fall] = (),
 ) -> Static | None:
     """From stops that end in sliding; None where there is none.
 
-    **Arguments:** `pull`: what all but friction does to the mass [N]; `falls`: laws that say how friction falls, evenly
-    with the speed if left out; the others as of `Force`, of one contact.
+    **Arguments:** `pull`: what all but friction does to the mass [N]; the others as of `Force`, of one contact.
     """
     v, sure = x[:, 1], probability[:, 0] > SURE
     sticks = probability[:, 1] > _HOLDS
@@ -108,7 +89,7 @@ def static_friction(
             continue
         told, way, of = slides, float(np.sign(v[slides])), slice(begin, slides + 1)
         slip = Slip(time[of], way * pull[of], mass)
-        value, own, at = _of(slip, way * x[slides], sd[slides], float(np.max(way * x[of, 2])), falls)
+        value, own, at = _of(slip, way * x[slides], sd[slides], float(np.max(way * x[of, 2])))
         if value > _TOLD * max(own, sd[slides, 2]):
             values.append(value)
             sds.append(own)
@@ -117,25 +98,19 @@ def static_friction(
 
 
 def _of(
-    slip: Slip, x: Float[np.ndarray, " 3"], sd: Float[np.ndarray, " 3"], largest: float, falls: Sequence[Fall]
+    slip: Slip, x: Float[np.ndarray, " 3"], sd: Float[np.ndarray, " 3"], largest: float
 ) -> tuple[float, float, float]:
     """Static friction, its standard deviation, and the time of breaking away; `largest`: force that was believed in."""
 
     def by(stays: float, faster: float = 0.0, higher: float = 0.0) -> tuple[float, float]:
         return slip.broke_away(x[1] + faster * sd[1], x[2] + higher * sd[2], stays)
 
-    shares = [(fall.stays(float(x[1])), fall.probability) for fall in falls] or [(_EVEN, 1.0)]
-    every = [0.0, *(stays for stays, _ in shares), 1.0]  # at once, as the laws say, only at the end
     noise = 0.0
-    for stays in every:
+    for stays in _STAYS:
         one, other = by(stays, faster=1)[0] - by(stays, faster=-1)[0], by(stays, higher=1)[0] - by(stays, higher=-1)[0]
-        noise += (one**2 + other**2) / 4.0 / len(every)
-    steep, *values, flat = (
-        np.array(by(stays)) for stays in every
-    )  # a law that is steep at rest, those, one that is flat
-    value, at = np.average(values, axis=0, weights=[probability for _, probability in shares])
-    bound = (max(float(steep[0]), largest) - float(flat[0])) / 2.0
-    return float(value), float(np.sqrt(noise + bound**2)), float(at)
+        noise += (one**2 + other**2) / 4.0 / len(_STAYS)
+    (steep, _), (value, at), (flat, _) = map(by, _STAYS)
+    return value, float(np.sqrt(noise + ((max(steep, largest) - flat) / 2.0) ** 2)), at
 
 
 def static_of(values: list[float], sds: list[float], times: list[float]) -> Static:
