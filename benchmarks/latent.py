@@ -3,7 +3,7 @@
 `latent.force` scores the source's record, `latent.length` times the filter against the number of samples. By the chain
 of `spookax latent`: `latent.table` has the source's tables, `latent.coverage` the bands on drawn records,
 `latent.frame` a real frame, `latent.sweeps` curves over noise, length and rate. `latent.two` has two masses with two
-contacts, `latent.ageing` friction with a memory, `latent.methods` the same friction by other methods.
+contacts, `latent.ageing` friction with a memory.
 """
 
 import numpy as np
@@ -20,7 +20,6 @@ def run(part: str) -> list[Row]:
         latent_ageing,
         latent_coverage,
         latent_frame,
-        latent_methods,
         latent_sweeps,
         latent_table,
         latent_two,
@@ -35,7 +34,6 @@ def run(part: str) -> list[Row]:
         "sweeps": latent_sweeps.run,
         "two": latent_two.run,
         "ageing": latent_ageing.run,
-        "methods": latent_methods.run,
     }
     return parts[part]()
 

@@ -10,8 +10,8 @@ from .charts import Figure, band_chart, law_chart, methods_chart, share_chart
 
 MEANINGS = {
     "force": "standard deviation of the force",
-    "length": "length scale of the force while the mass slides",
-    "change": "by how much the force changes while the mass slides, in the root of a second",
+    "length": "length scale of the force while its contact slides",
+    "change": "by how much the force changes while its contact slides, in the root of a second",
     "noise": "standard deviation of a reading",
     "dwell": "mean time from one jump of the force to the next",
 }
@@ -80,7 +80,7 @@ def law_of(contact: str, content: Mapping[str, Any], states: Mapping[str, np.nda
     speed = numbers.unit(told["units"]["velocity"])
     title = f"{contact}: friction against the speed" if many else "friction against the speed"
     chart = law_chart(title, f"force [{unit}]", points, own["law/speed"], laws, level, f"speed [{speed}]")
-    what = f"joint {contact}" if many else "the mass"
+    what = f"joint {contact}" if content["mechanism"]["scene"] else "the mass"
     caption = f"Force against the motion where {what} slides for sure, and the laws that were fitted, the best first."
     return caption, chart
 
