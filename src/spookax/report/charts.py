@@ -132,6 +132,7 @@ def law_chart(
     speed: np.ndarray,
     laws: Mapping[str, np.ndarray],
     level: tuple[str, float, float] | None = None,
+    along: str = "speed [m/s]",
 ) -> Figure:
     """Points of a force over the speed, and laws for it, the first one drawn thick. `level`: name, height and standard
     deviation of what holds at speed zero.
@@ -143,7 +144,7 @@ def law_chart(
         low, high = min(low, level[1] - level[2]), max(high, level[1] + level[2])
     margin = 0.1 * (high - low) or 1.0
     fastest = float(speed[-1])
-    layout["xaxis"] = _axis(title="speed [m/s]", range=[-0.02 * fastest, 1.02 * fastest])
+    layout["xaxis"] = _axis(title=along, range=[-0.02 * fastest, 1.02 * fastest])
     layout["yaxis"] = _axis(title=unit_text, range=[low - margin, high + margin])
     kept = np.unique(np.linspace(0, len(points[0]) - 1, 3000).astype(int))
     look: dict[str, Any] = {"mode": "markers", "marker": {"color": MEASURED, "size": 4}}

@@ -215,16 +215,20 @@ def write_latent(folder: str | os.PathLike[str], content: Mapping[str, Any], sta
     """
     path = Path(folder) / "latent.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    caption, law = law_of(content, states)
-    charts: dict[str, Figure | None] = {"law": law}
+    charts: dict[str, Figure | None] = {}
+    laws: dict[str, str] = {}
     drawn: dict[str, dict[str, str]] = {}
-    (path.parent / "law.svg").write_text(svg(law), encoding="utf-8")
+    for i, contact in enumerate(content["contacts"]):
+        laws[f"law-{i}"], chart = law_of(contact, content, states)
+        charts[f"law-{i}"] = chart
+        name = "law" if len(content["contacts"]) == 1 else f"{contact}_law"
+        (path.parent / f"{name}.svg").write_text(svg(chart), encoding="utf-8")
     for i, run in enumerate(content["runs"]):
         for name, (text, chart) in latent_charts(run, content, states).items():
             charts[f"run-{i}-{name}"] = chart
             drawn.setdefault(run, {})[f"run-{i}-{name}"] = text
             (path.parent / f"{run}_{name}.svg").write_text(svg(chart), encoding="utf-8")
-    captions = {"law": caption, "runs": drawn}
+    captions = {"laws": laws, "runs": drawn}
     page = _page(
         "latent.html", charts, latent=content, captions=captions, meanings=MEANINGS, cautions=latent_cautions(content)
     )
