@@ -1,6 +1,6 @@
 """Laws of friction that a study may try on its joints, each as a scene and the unknowns that go with it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +9,9 @@ import numpy as np
 from ...scene import Scene
 from ...scene.explain import Finding, nearest
 from ...scene.expression import Expression
-from ...scene.friction import Friction, Stribeck
+from ...scene.friction import Friction, Resistance, Stribeck
 from ...scene.joint_types import FreeAxis
-from ...scene.parts import Along, Joint
+from ...scene.parts import Along, Body, Joint
 from ..file.key_rules import default_transform
 from ..file.read import StudyError
 from ..file.study import ParameterSpec, Study
@@ -25,19 +25,24 @@ LAWS: dict[str, tuple[str, ...]] = {
     "Stribeck": ("coulomb", "stribeck.excess", "stribeck.speed", "viscous"),
     "bearing": ("bearing", "viscous"),
     "drag": ("coulomb", "viscous", "drag"),
+    "air": ("coulomb", "air.viscous", "air.drag"),
 }
-"""Law -> the numbers of `friction` that it has, simple ones first."""
+"""Law -> the numbers of `friction` that it has, simple ones first; those of `air` are of the joint's child."""
+
 
 _WEIGHT = 9.81  # where a scene has no gravity [m/s^2]
 
 
 @dataclass(frozen=True)
 class Place:
-    """An axis whose friction is tried: `path` of its friction in the scene, the axis, and its joint's name."""
+    """An axis whose friction is tried: `path` of its friction in the scene, the axis, its joint's name, and the child
+    that moves along it; `on_world`: whether that is the only way it moves."""
 
     path: str
     joint: str
     axis: FreeAxis
+    child: str
+    on_world: bool
 
     @property
     def index(self) -> str:
@@ -75,10 +80,16 @@ def _places(scene: Scene) -> Iterator[Place]:
         for axis in joint.kind.axes[:1] if joint.kind.isotropic else joint.kind.axes:
             apart = axis.name and not joint.kind.isotropic
             place = f"joints.{name}.axes.{axis.name}" if apart else f"joints.{name}"
-            yield Place(f"{place}.friction", name, axis)
+            yield Place(f"{place}.friction", name, axis, joint.child, joint.parent == "world")
 
 
-def fits(law: str, place: Place) -> bool:
+def suits(law: str, places: Sequence[Place]) -> bool:
+    """Whether some axes can have a law, and would move otherwise than under a simpler one: against air that is at rest
+    a joint of the world moves as against `drag` of its own."""
+    return all(_fits(law, place) for place in places) and (law != "air" or any(not p.on_world for p in places))
+
+
+def _fits(law: str, place: Place) -> bool:
     """Whether an axis can have a law: a direction has no backward, and not every joint presses across its axis."""
     keys = LAWS[law]
     return not ("backward" in keys and place.axis.kind == "spin") and not ("bearing" in keys and not place.axis.bearing)
@@ -99,22 +110,39 @@ def variant(
         for path, spec in study.parameters.items()
         if not any(path.startswith(f"{place.path}.") for place in chosen)
     }
-    joints = dict(scene.joints)
+    joints, bodies = dict(scene.joints), dict(scene.bodies)
     for place in chosen:
         joint = joints[place.joint]
         own = place.axis.name if not joint.kind.isotropic else ""
         begin = starts(study, scene, place, rates[place.index], duration)
-        keys = LAWS[law]
+        keys = LAWS["drag" if law == "air" and place.on_world else law]
         given: dict[str, Any] = {key: begin[key] for key in keys if "." not in key}
         speed = begin["stribeck.speed"] if "stribeck.speed" in keys else Stribeck().speed
         exponent = joint.along(own).friction.stribeck.exponent
         excess = begin["stribeck.excess"] if "stribeck.excess" in keys else 0.0
         friction = Friction(**given, stribeck=Stribeck(excess=excess, speed=speed, exponent=exponent))
         joints[place.joint] = _with_friction(joint, own, friction)
-        for path in (f"{place.path}.{key}" for key in keys):
+        if "air.drag" in keys:
+            bodies[place.child] = _with_air(bodies[place.child], place, begin)
+        for path in (_path(place, key) for key in keys):
             spec = study.parameters.get(path) or ParameterSpec(transform=default_transform(path))
             unknown[path] = spec.model_copy(update={"start": None})
-    return scene.model_copy(update={"joints": joints}), unknown
+    return scene.model_copy(update={"joints": joints, "bodies": bodies}), unknown
+
+
+def _path(place: Place, key: str) -> str:
+    """Of a number of a law: in the joint, and of air in its child, against the motion that the axis allows."""
+    if not key.startswith("air."):
+        return f"{place.path}.{key}"
+    return f"bodies.{place.child}.{key.replace('air.', 'air.turning.') if place.axis.rotational else key}"
+
+
+def _with_air(body: Body, place: Place, begin: Mapping[str, float]) -> Body:
+    new = {"viscous": begin["air.viscous"], "drag": begin["air.drag"]}
+    air = body.air
+    if place.axis.rotational:
+        return body.model_copy(update={"air": air.model_copy(update={"turning": Resistance(**new)})})
+    return body.model_copy(update={"air": air.model_copy(update=new)})
 
 
 def _with_friction(joint: Joint, axis: str, friction: Friction) -> Joint:
@@ -133,7 +161,11 @@ def starts(study: Study, scene: Scene, place: Place, rate: float, duration: floa
     """
     joint = scene.joints[place.joint]
     friction = joint.along(place.axis.name if not joint.kind.isotropic else "").friction
+    air = scene.bodies[place.child].air
+    resistance = air.turning if place.axis.rotational else air
     said = {
+        "air.viscous": resistance.viscous,
+        "air.drag": resistance.drag,
         "viscous": friction.viscous,
         "coulomb": friction.coulomb,
         "backward": friction.backward,
@@ -143,17 +175,20 @@ def starts(study: Study, scene: Scene, place: Place, rate: float, duration: floa
         "stribeck.speed": friction.stribeck.speed if friction.stribeck.excess else 0.0,
     }
     for key in said:
-        spec = study.parameters.get(f"{place.path}.{key}")
+        spec = study.parameters.get(_path(place, key))
         if spec is not None and spec.start is not None:
             said[key] = spec.start
     weight = sum(body.mass for body in scene.bodies.values()) * (float(np.linalg.norm(scene.gravity)) or _WEIGHT)
-    level = said["coulomb"] + said["viscous"] * rate + said["drag"] * rate**2 + said["bearing"] * weight
+    level = said["coulomb"] + said["bearing"] * weight
+    level += (said["viscous"] + said["air.viscous"]) * rate + (said["drag"] + said["air.drag"]) * rate**2
     level = level or _inertia(scene, joint, place.axis) * rate / duration
     guesses = {
         "viscous": level / rate,
         "coulomb": level,
         "backward": 1.0,
         "drag": level / (4 * rate**2),
+        "air.viscous": level / rate,
+        "air.drag": level / (4 * rate**2),
         "bearing": level / weight,
         "stribeck.excess": level / 4,
         "stribeck.speed": rate / 4,
