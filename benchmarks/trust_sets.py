@@ -82,17 +82,16 @@ def _of_pendulum(count: int, offsets: bool) -> dict[str, Any]:
 
 def _in_air(name: str, found: Set) -> Set:
     """The same with the law `air` of `spookax choose-friction` in place of viscous friction: drag on the first joint,
-    air against the turning of the other arms."""
+    air against the other arms."""
     scene, parameters = yaml.safe_load(found.scene.read_text(encoding="utf-8")), dict(found.parameters)
     for i, (joint, arm) in enumerate(zip(scene["joints"], scene["bodies"], strict=True)):
-        law = {"viscous": 2e-4, "drag": 1e-5}
         if i == 0:
-            scene["joints"][joint]["friction"] |= law
+            scene["joints"][joint]["friction"]["drag"] = 1e-5
             parameters[f"joints.{joint}.friction.drag"] = {}
             continue
         del scene["joints"][joint]["friction"]["viscous"], parameters[f"joints.{joint}.friction.viscous"]
-        scene["bodies"][arm]["air"] = {"turning": law}
-        parameters |= {f"bodies.{arm}.air.turning.{key}": {} for key in law}
+        scene["bodies"][arm]["air"] = {"viscous": 1e-3, "drag": 1e-2}
+        parameters |= {f"bodies.{arm}.air.{key}": {} for key in ("viscous", "drag")}
     return found._replace(scene=_written(name, scene), parameters=parameters)
 
 

@@ -135,9 +135,14 @@ def test_accelerations_are_slowed():
     """v' = g - (c + C |v|) v / m, and the same of the moments that turn."""
     system, params = mechanism(0.005, DOWN, bodies={"body": {"mass": MASS, "inertia": (0.02,) * 3, "air": AIRY}})
     state = place(system, params, bodies={"body": _start(V, W)})
-    found, _ = compiled(accelerations, static_argnums=0)(system, prepare(system, params), state, *[jnp.zeros(0)] * 2)
+    found, _ = compiled(accelerations, static_argnums=0)(
+        system, prepare(system, params), state, np.zeros(0), np.zeros(0)
+    )
     v, w = np.array(V), np.array(W)
-    wanted = np.array(DOWN) - (0.3 + 0.4 * np.linalg.norm(v)) * v / MASS, -(0.004 + 0.002 * np.linalg.norm(w)) * w / 0.02
+    wanted = (
+        np.array(DOWN) - (0.3 + 0.4 * np.linalg.norm(v)) * v / MASS,
+        -(0.004 + 0.002 * np.linalg.norm(w)) * w / 0.02,
+    )
     np.testing.assert_allclose(found[0], np.concatenate(wanted), rtol=1e-12)
 
 

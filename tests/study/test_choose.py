@@ -97,21 +97,22 @@ def test_laws_that_an_axis_cannot_have(tmp_path):
 
 
 def test_air_resists_bodies_and_not_joints(tmp_path):
-    """Turning links their turning, sliding ones their centre; the first link, which the world carries, by its joint."""
-    link = {"mass": 1, "inertia": [1, 1, 1]}
+    """Their centre where the joint moves that, else their turning; the first link, on the world, has drag."""
+    link, arm = {"mass": 1, "inertia": [1, 1, 1]}, {"mass": 1, "inertia": [1, 1, 1], "com": [0.5, 0, 0.7]}
     scene = Scene.model_validate(
         {
             "spookax": 1,
-            "bodies": dict.fromkeys("abc", link),
+            "bodies": {**dict.fromkeys("abc", link), "d": arm},
             "joints": {
                 "pin": {"type": "hinge", "child": "a", "friction": {"viscous": 0.2}},
                 "elbow": {"type": "hinge", "parent": "a", "child": "b", "friction": {"viscous": 0.2}},
                 "slide": {"type": "prismatic", "parent": "b", "child": "c", "friction": {"viscous": 0.2}},
+                "wrist": {"type": "hinge", "parent": "c", "child": "d", "friction": {"viscous": 0.2}},
             },
         }
     )
     study = read_study(written(tmp_path, {"viscous": 0.2}, GAIN))
-    chosen = places(study, scene, ("pin", "elbow", "slide"))
+    chosen = places(study, scene, ("pin", "elbow", "slide", "wrist"))
     assert suits("air", chosen)
     changed, unknown = variant(study, scene, "air", chosen, dict.fromkeys(scene.joints, 2.0), 10.0)
     assert set(unknown) == {
@@ -119,11 +120,12 @@ def test_air_resists_bodies_and_not_joints(tmp_path):
         *(f"joints.{name}.friction.coulomb" for name in scene.joints),
         *(f"joints.pin.friction.{key}" for key in ("viscous", "drag")),
         *(f"bodies.b.air.turning.{key}" for key in ("viscous", "drag")),
-        *(f"bodies.c.air.{key}" for key in ("viscous", "drag")),
+        *(f"bodies.{name}.air.{key}" for name in "cd" for key in ("viscous", "drag")),
     }
     numbers = numeric_paths(changed)
     assert numbers["bodies.b.air.turning.viscous"] == pytest.approx(0.2)
     assert numbers["bodies.c.air.drag"] * 2.0**2 == pytest.approx(0.4 / 4)
+    assert numbers["bodies.d.air.drag"] * 0.5**3 * 2.0**2 == pytest.approx(0.4 / 4), "0.5 m from the axis"
     assert numbers["joints.elbow.friction.viscous"] == 0
 
 

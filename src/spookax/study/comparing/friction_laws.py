@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...math import rotation
 from ...scene import Scene
 from ...scene.explain import Finding, nearest
 from ...scene.expression import Expression
@@ -35,13 +36,17 @@ _WEIGHT = 9.81  # where a scene has no gravity [m/s^2]
 
 @dataclass(frozen=True)
 class Place:
-    """An axis whose friction is tried: `path` of its friction in the scene, the axis, its joint's name, and the child
-    that moves along it; `on_world`: whether that is the only way it moves."""
+    """An axis whose friction is tried: `path` of its friction in the scene, the axis, its joint's name.
+
+    `child`: the body that moves along it; `reach`: speed of its centre of mass per rate [m or 1], 0 where it turns
+    about itself; `on_world`: whether no other joint moves it.
+    """
 
     path: str
     joint: str
     axis: FreeAxis
     child: str
+    reach: float
     on_world: bool
 
     @property
@@ -80,7 +85,9 @@ def _places(scene: Scene) -> Iterator[Place]:
         for axis in joint.kind.axes[:1] if joint.kind.isotropic else joint.kind.axes:
             apart = axis.name and not joint.kind.isotropic
             place = f"joints.{name}.axes.{axis.name}" if apart else f"joints.{name}"
-            yield Place(f"{place}.friction", name, axis, joint.child, joint.parent == "world")
+            yield Place(
+                f"{place}.friction", name, axis, joint.child, _reach(scene, joint, axis), joint.parent == "world"
+            )
 
 
 def suits(law: str, places: Sequence[Place]) -> bool:
@@ -131,16 +138,16 @@ def variant(
 
 
 def _path(place: Place, key: str) -> str:
-    """Of a number of a law: in the joint, and of air in its child, against the motion that the axis allows."""
+    """Of a number of a law: in the joint; of air in its child, of whose centre of mass if the axis moves that."""
     if not key.startswith("air."):
         return f"{place.path}.{key}"
-    return f"bodies.{place.child}.{key.replace('air.', 'air.turning.') if place.axis.rotational else key}"
+    return f"bodies.{place.child}.{key if place.reach else key.replace('air.', 'air.turning.')}"
 
 
 def _with_air(body: Body, place: Place, begin: Mapping[str, float]) -> Body:
     new = {"viscous": begin["air.viscous"], "drag": begin["air.drag"]}
     air = body.air
-    if place.axis.rotational:
+    if not place.reach:
         return body.model_copy(update={"air": air.model_copy(update={"turning": Resistance(**new)})})
     return body.model_copy(update={"air": air.model_copy(update=new)})
 
@@ -162,7 +169,7 @@ def starts(study: Study, scene: Scene, place: Place, rate: float, duration: floa
     joint = scene.joints[place.joint]
     friction = joint.along(place.axis.name if not joint.kind.isotropic else "").friction
     air = scene.bodies[place.child].air
-    resistance = air.turning if place.axis.rotational else air
+    resistance, reach = (air, place.reach) if place.reach else (air.turning, 1.0)
     said = {
         "air.viscous": resistance.viscous,
         "air.drag": resistance.drag,
@@ -180,20 +187,36 @@ def starts(study: Study, scene: Scene, place: Place, rate: float, duration: floa
             said[key] = spec.start
     weight = sum(body.mass for body in scene.bodies.values()) * (float(np.linalg.norm(scene.gravity)) or _WEIGHT)
     level = said["coulomb"] + said["bearing"] * weight
-    level += (said["viscous"] + said["air.viscous"]) * rate + (said["drag"] + said["air.drag"]) * rate**2
+    level += (said["viscous"] + said["air.viscous"] * reach**2) * rate
+    level += (said["drag"] + said["air.drag"] * reach**3) * rate**2
     level = level or _inertia(scene, joint, place.axis) * rate / duration
     guesses = {
         "viscous": level / rate,
         "coulomb": level,
         "backward": 1.0,
         "drag": level / (4 * rate**2),
-        "air.viscous": level / rate,
-        "air.drag": level / (4 * rate**2),
+        "air.viscous": level / (rate * reach**2),
+        "air.drag": level / (4 * rate**2 * reach**3),
         "bearing": level / weight,
         "stribeck.excess": level / 4,
         "stribeck.speed": rate / 4,
     }
     return {key: said[key] if said[key] > 0 else float(f"{guesses[key]:.3g}") for key in said}
+
+
+def _reach(scene: Scene, joint: Joint, axis: FreeAxis) -> float:
+    """Speed of the child's centre of mass per rate [m or 1]; 0 if that is less than a hundredth of its radius of
+    gyration. Where a joint has several turns it is the distance from their point."""
+    if not axis.rotational:
+        return 1.0
+    body = scene.bodies[joint.child]
+    lever = np.subtract(body.com, joint.child_at)
+    if sum(other.rotational for other in joint.kind.axes) == 1:
+        back = rotation.matrix(rotation.exp(-np.asarray(joint.rotation, dtype=float)))
+        along = np.asarray(back) @ np.asarray(joint.axis, dtype=float)
+        lever = np.cross(lever, along / np.linalg.norm(along))
+    gyration = np.sqrt((body.inertia.xx + body.inertia.yy + body.inertia.zz) / 2 / body.mass)
+    return float(np.linalg.norm(lever)) if np.linalg.norm(lever) > 0.01 * gyration else 0.0
 
 
 def _inertia(scene: Scene, joint: Joint, axis: FreeAxis) -> float:
