@@ -28,7 +28,7 @@ from ..math import rotation
 from ..math.blocks import in_order, joined, sums, take
 from ..math.product import matvec
 from ..system import Params, State, System
-from . import axes, bounded, boxes, contact_rows, custom, frames, gyro, motors, shipped_joints
+from . import air, axes, bounded, boxes, contact_rows, custom, frames, gyro, motors, shipped_joints
 from .boxes import Box
 from .prepared import Prepared, damping, inverse_masses, mass_matrix
 
@@ -180,6 +180,9 @@ def assemble(
     D = mass_matrix(params, block)
     falls = state.v + h * prepared.gravity[None]
     kick = jnp.concatenate([params.mass[:, None] * falls, matvec(block, free)], axis=-1)
+    if system.air:
+        resistance = air.resistance(system, prepared, v)
+        D, kick = D + resistance.block, kick + resistance.brake
 
     kappa = prepared.kappa
     if system.axes:

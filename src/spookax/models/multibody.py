@@ -14,7 +14,7 @@ import numpy as np
 from .._results import STEP_RESULTS
 from .._typing import AnyArray, Array, Float, Scalar
 from ..complementarity import Replay
-from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, gyro, prepare
+from ..constraints import Prepared, Rows, air, assemble, axes, boxes, frames, gyro, prepare
 from ..constraints.assemble import scatter, velocity
 from ..constraints.prepared import damping
 from ..math import rotation, small
@@ -281,6 +281,8 @@ class Multibody(
         engine, h = p.engine, p.engine.params.step
         _, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, engine.J, h)
         out = jnp.concatenate([engine.params.mass[:, None] * dv, matvec(block, dw)], axis=1)
+        if self.system.air:
+            out = out + matvec(air.resistance(self.system, engine, velocity(state)).block, change)
         if not self.system.axes:
             return out
         b_A, b_B = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, engine.geometry))

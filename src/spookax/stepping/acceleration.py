@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..constraints import Prepared, Rows, axes, boxes, frames, motors
+from ..constraints import Prepared, Rows, air, axes, boxes, frames, motors
 from ..constraints.assemble import axis_motion, node_rates, scatter, velocity, violations
 from ..constraints.prepared import mass_matrix
 from ..math import rotation
@@ -66,6 +66,8 @@ def accelerations(
 
     torque = jnp.cross(matvec(prepared.J, state.w), state.w)  # -w x J w
     force = jnp.concatenate([params.mass[:, None] * jnp.broadcast_to(prepared.gravity, state.v.shape), torque], axis=-1)
+    if system.air:
+        force = force + air.resistance(system, prepared, v).force
     if system.axes:
         on_axes = (
             motors.impulses(system, params, command, rate, position) / h

@@ -25,6 +25,7 @@ class Params(eqx.Module):
     mass: Float[Array, " bodies"]  # [kg]
     com: Float[Array, "bodies 3"]  # centre of mass in body axes [m]
     inertia: Float[Array, "bodies 6"]  # xx yy zz xy xz yz about the centre of mass, body axes [kg m^2]
+    air: Float[Array, "aired 4"]  # of `System.air`: linear, quadratic; of turning [N s/m, N s^2/m^2; N m s, N m s^2]
     # joints
     at: Float[Array, "joints 3"]  # joint point in the parent's frame [m]
     child_at: Float[Array, "joints 3"]  # joint point in the child's frame [m]
@@ -92,6 +93,7 @@ class Params(eqx.Module):
 
 _XYZ = {"x": 0, "y": 1, "z": 2}
 _INERTIA = {"xx": 0, "yy": 1, "zz": 2, "xy": 3, "xz": 4, "yz": 5}
+AIR = ("viscous", "drag", "turning.viscous", "turning.drag")
 _AXIS_FIELDS = {
     "friction.viscous": "viscous",
     "friction.drag": "drag",
@@ -187,6 +189,9 @@ def paths(system: System) -> dict[str, ParameterPath]:
             add(f"bodies.{body}.com.{name}", "com", b, i)
         for name, i in _INERTIA.items():
             add(f"bodies.{body}.inertia.{name}", "inertia", b, i)
+    for a, body in enumerate(system.air):
+        for i, key in enumerate(AIR):
+            add(f"bodies.{system.bodies[body]}.air.{key}", "air", a, i)
     for j, joint in enumerate(system.joints):
         for name, i in _XYZ.items():
             add(f"joints.{joint.name}.at.{name}", "at", j, i)

@@ -37,6 +37,7 @@ class System:
     contacts: Contacts = NO_CONTACTS
     history: int = 0  # commands of earlier steps that a state keeps, for motors with a delay
     bounded: tuple[Any, ...] = ()  # the user's rows with bounds
+    air: tuple[int, ...] = ()  # bodies that air resists
 
     @property
     def num_bodies(self) -> int:
