@@ -129,7 +129,7 @@ def rollout(
         found = _rollout(system, params, state, controls, wrenches, half_kick, solver)
         return _all_well(found) if throw else found
     count = controls.shape[0]
-    held = _filled_up(controls), None if wrenches is None else _filled_up(wrenches)
+    held = filled_up(controls), None if wrenches is None else filled_up(wrenches)
     found = _first_steps(system, params, state, *held, half_kick, solver, np.asarray(count))
     if throw and found.result != STEP_RESULTS.successful:
         raise eqx.EquinoxRuntimeError(STEP_RESULTS[found.result])
@@ -249,7 +249,7 @@ _first_steps = compiled(_rollout)
 # serves runs of many lengths.
 
 
-def _filled_up(a: Array) -> np.ndarray:
+def filled_up(a: Array) -> np.ndarray:
     """Held over more steps: 64, 256, 1024 or a power of two from 4096 on."""
     power = int(np.ceil(np.log2(max(a.shape[0], _FEWEST))))
     size = 2 ** (power + (power % 2 if power < _DOUBLING else 0))
