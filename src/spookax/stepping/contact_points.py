@@ -35,11 +35,11 @@ def contact_points(system: System, params: Params, trajectory: Trajectory) -> Co
     count = failed if failed >= 0 else count
     if not count:
         raise ValueError("the first step of this trajectory failed: there is nothing to show")
-    r, e, force, pairs = (
-        np.asarray(a)[:count] for a in (trajectory.r, trajectory.e, trajectory.contact_forces, trajectory.contact_pairs)
-    )
-    placed = (np.asarray(a)[:count] for a in _places(system, params, *map(filled_up, (r, e, pairs))))
-    return assembled(system, np.asarray(trajectory.time)[:count], *placed, force, pairs)
+    found = trajectory.r, trajectory.e, trajectory.contact_forces, trajectory.contact_pairs
+    r, e, force, pairs = (np.asarray(a)[:count] for a in found)
+    placed = _places(system, params, filled_up(r), filled_up(e), filled_up(pairs))
+    point, normal, gap = (np.asarray(a)[:count] for a in placed)
+    return assembled(system, np.asarray(trajectory.time)[:count], point, normal, gap, force, pairs)
 
 
 def assembled(

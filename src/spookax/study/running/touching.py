@@ -35,7 +35,7 @@ def _forces(model: Multibody, z: Array, noise: Noise, path: Path, u: Array) -> t
         placed = places_at(system, p.engine.params, state.r, state.e, pairs)
         return *placed, contact.world_impulses(system, rows, v1) / h, pairs
 
-    return jax.vmap(one)(before(path.x), after(path.x), path.w, u)
+    return jax.vmap(one)(before(path.x), after(path.x), jnp.asarray(path.w), u)
 
 
 def touching(
