@@ -24,7 +24,7 @@ from .contacts import RATE, MuJoCo, Ours, Toss, errors, fitted, scene, score, to
 from .measure import Row
 
 WINDOW = 16  # samples
-COUNT = 10  # tosses that are identified from
+COUNT = 6  # tosses that are identified from
 START = (0.3, 0.2, 0.0)  # friction, restitution, height of the board [m]
 PATHS = (
     "contacts.materials.default.friction",

@@ -52,7 +52,7 @@ def _states(folder: Path, run: str | None) -> Iterator[tuple[np.lib.npyio.NpzFil
             name = runs[0] if run is None and runs else run
             if name not in runs:
                 raise refuse(file, f"there is no run '{name}'", nearest(name, runs))
-            yield states, name
+            yield states, str(name)
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as damaged:
         raise refuse(file, f"cannot be used: {str(damaged) or type(damaged).__name__}", _AGAIN) from None
 
