@@ -57,4 +57,5 @@ class ContactPoints:
         **Raises:** `KeyError` if one is missing.
         """
         names = tuple((str(a), str(b)) for a, b in found["names"])
-        return cls(*(np.asarray(found[name]) for name in _ARRAYS), names)
+        time, point, normal, gap, force, pair = (np.asarray(found[name]) for name in _ARRAYS)
+        return cls(time, point, normal, gap, force, pair, names)
