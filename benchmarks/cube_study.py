@@ -3,8 +3,9 @@
 A toss runs over many edges, and which of them hits first is a discrete choice that no derivative sees: as one
 recording it ends in a local minimum. So the study cuts every toss into windows of sixteen samples, each with an initial
 state of its own, in which the cube hits once or twice, and begins with so much process noise that the trajectories
-follow the poses, less from stage to stage (without that it ends in a local minimum). The process noise is held and what the model lacks goes into
-the noise of the sensor: were the process noise found by the evidence, it would explain the impacts themselves.
+follow the poses, less from stage to stage (without that it ends in a local minimum). The process noise is held and what
+the model lacks goes into the noise of the sensor: were the process noise found by the evidence, it would explain the
+impacts themselves.
 """
 
 import os
@@ -13,13 +14,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
 from scipy.spatial.transform import Rotation
 
-from spookax import load_estimate
+from spookax import Estimate, load_estimate
 
 from .contacts import RATE, MuJoCo, Ours, Toss, errors, fitted, scene, score, tosses
 from .measure import Row
@@ -33,11 +33,10 @@ PATHS = (
     "contacts.surfaces.board.at.z",
 )
 COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
-INERTIA = {f"bodies.cube.inertia.{axis}": {"transform": "inertia"} for axis in ("xx", "yy", "zz")}
 
 
-def write(folder: Path, some: list[Toss], more: dict[str, Any] | None = None) -> Path:
-    """The scene, the study and a recording of every toss; `more`: unknowns beside `PATHS`. Returns the study file."""
+def write(folder: Path, some: list[Toss]) -> Path:
+    """The scene, the study and a recording of every toss; returns the study file."""
     header = ",".join(["t [s]", *(f"{c} [{'m' if i < 3 else 'rad'}]" for i, c in enumerate(COLUMNS))])
     for toss in some:
         turn = Rotation.from_quat(toss.quaternion, scalar_first=True).as_rotvec()
@@ -51,7 +50,7 @@ def write(folder: Path, some: list[Toss], more: dict[str, Any] | None = None) ->
         "scene": "scene.yaml",
         "defaults": {"time": "t", "sensors": {"pose": list(COLUMNS)}},
         "recordings": [{"file": f"toss{toss.number}.csv", "windows": windows} for toss in some],
-        "parameters": {path: {"start": start} for path, start in zip(PATHS, START, strict=True)} | (more or {}),
+        "parameters": {path: {"start": start} for path, start in zip(PATHS, START, strict=True)},
         "estimator": {
             "noise_scale": [100, 10, 3, 1],
             "process_noise": {"kind": "bodies", "density": 0.01, "estimate": False},
@@ -66,22 +65,20 @@ def write(folder: Path, some: list[Toss], more: dict[str, Any] | None = None) ->
     return folder / "study.yaml"
 
 
-def identified(some: list[Toss], more: dict[str, Any] | None = None) -> Any:
+def identified(some: list[Toss]) -> Estimate:
     """The estimate that the shell finds from some tosses."""
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept)
-        study = write(folder, some, more)
+        study = write(folder, some)
         command = [sys.executable, "-m", "spookax", "identify", str(study), "--out", str(folder / "out"), "--quiet"]
         subprocess.run(command, check=False, env=os.environ)  # its status is in the estimate
         return load_estimate(folder / "out")
 
 
-def run(part: str) -> list[Row]:
-    """Rows of a part: `predict`, `inertia`."""
+def run() -> list[Row]:
+    """What is found, and errors of the tosses held back."""
     every = tosses()
     known, held = ([t for t in every if (t.number % 5 == 0) == back] for back in (False, True))
-    if part == "inertia":
-        return list(_rows(identified(known[:COUNT], INERTIA)))
     return list(_predictions(known, held))
 
 
@@ -107,7 +104,7 @@ def _predictions(known: list[Toss], held: list[Toss]) -> Iterator[Row]:
         }
 
 
-def _rows(estimate: Any) -> Iterator[Row]:
+def _rows(estimate: Estimate) -> Iterator[Row]:
     for path, found in estimate.parameters.items():
         low, high = found.get("interval") or (np.nan, np.nan)
         yield {
