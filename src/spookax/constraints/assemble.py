@@ -53,6 +53,7 @@ class Rows(eqx.Module):
     box: Box
     contacts: contact_rows.Contacts | None  # None in a mechanism without
     position: Float[Array, " axes"]  # unwrapped coordinates at t_k; not part of the equations
+    cross: Float[Array, " discs"] | None = None  # kappa between the two lines of every disc, see `stepping.discs`
 
 
 def velocity(state: State) -> Float[Array, "bodies 6"]:

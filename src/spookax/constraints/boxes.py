@@ -7,6 +7,7 @@ Each acts along a line (`System.boxes`) with the Jacobian b. Unknown x, impulse 
 | row | force | rate | slack | offset | x |
 |---|---|---|---|---|---|
 | dry friction | h f, and what it follows | 1 | v_creep | 0 | -1 .. 1, or .. `backward` where that is another level |
+| that of two slides (`System.discs`) | the same | 1 | v_creep | 0 | both in the unit disc, see `stepping.discs` |
 | stop, beyond it (e: position - stop) | 1 | 1 | Sigma | 4 gamma e / h | 0 .. inf lower, -inf .. 0 upper |
 | stop, before it | 1 | 1 | Sigma | e / h: the step ends at the stop | the same |
 | motor with a largest force f | h f | kappa | h f | -push, see `motors` | -1 .. 1 |
@@ -170,8 +171,13 @@ def rows(system: System, here: Here) -> Box:
 def _friction(system: System, here: Here) -> Part | None:
     if not system.friction_axes:
         return None
-    params = here.prepared.params
-    force = params.step * dry_friction(system, params, here.command, here.rate, here.position)
+    params, rate = here.prepared.params, here.rate
+    if system.discs:  # whose level is that of the speed
+        pairs = np.array(system.box_lines)[np.array(system.discs)]
+        square = jnp.sum(rate[pairs] ** 2, axis=1, keepdims=True)
+        speed = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        rate = rate.at[pairs].set(jnp.broadcast_to(speed, pairs.shape))
+    force = params.step * dry_friction(system, params, here.command, rate, here.position)
     one = jnp.ones_like(force)
     upper = one
     if system.backward_axes:

@@ -290,12 +290,12 @@ class Multibody(
         return out + scatter(self.system, b_A, b_B, kappa * axes.rates(self.system, b_A, b_B, change))
 
     def _advance(self, x, p, u, w, noise, guess, solver, more: Array | float = 0.0):
-        state, command = self._commanded(x, p, u)
+        state, command = self.commanded(x, p, u)
         impulse = self.impulse(state, p, w, noise) + more
         after, info = step(self.system, p.engine, state, command, impulse, solver=solver, guess=guess)
         return self.body_state(after, p.com), info.levels, info.result
 
-    def _commanded(self, x: BodyState, p: Prep, u: Array) -> tuple[State, Float[Array, " motors"]]:
+    def commanded(self, x: BodyState, p: Prep, u: Array) -> tuple[State, Float[Array, " motors"]]:
         """The engine's state and the command of a step; with delays of motors u has those of earlier steps, too."""
         state = self.engine_state(x, p.com)
         if not self.system.history:
@@ -366,7 +366,7 @@ class Multibody(
 
     def transition(self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise) -> Transition:
         """Inverse dynamics, in units of the noise."""
-        (state, command), v1 = self._commanded(x, p, u), velocity(self.engine_state(x1, p.com))
+        (state, command), v1 = self.commanded(x, p, u), velocity(self.engine_state(x1, p.com))
         rows, *_ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v1))
         return self._explain(rows, v1, p, noise)
 
@@ -388,7 +388,7 @@ class Multibody(
     ) -> tuple[BodyState, Transition]:
         # With the plan's velocity v and impulses lam, the body impulse p0 = D v - G^T lam of the plan stays and the
         # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
-        state, command = self._commanded(x, p, u)
+        state, command = self.commanded(x, p, u)
         v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
         rows, state, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v))
         wrong = saddle.gaps(self.system, rows, v) + rows.sigma * impulse.reshape(rows.a.shape)

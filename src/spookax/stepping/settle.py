@@ -13,7 +13,7 @@ from .._typing import Array, Bool, Float, Int
 from ..constraints import Rows, bounded
 from ..math.block_sparse import Factor
 from ..system import BoxKind, System
-from . import contact, following, saddle
+from . import contact, discs, following, saddle
 from .pivoting import on_set
 
 _PASSES = 60
@@ -89,8 +89,11 @@ def _levels_ahead(
     **Arguments:** `force`: F_0 of `found`; `now`: what these levels should be by the impulses of `found`.
     """
     lam, x, box = found.lam, found.x, rows.box
-    free = (x > box.lower) & (x < box.upper)
-    known = on_set(system, contact.linear(system, following.fixed(rows, force), found.v), free, x)
+    at_level = following.fixed(rows, force)
+    free, slope = (x > box.lower) & (x < box.upper), None
+    if system.discs:
+        _, free, slope = discs.near(system, at_level, force, found.v)
+    known = on_set(system, contact.linear(system, at_level, found.v), free, x, slope)
     lu = saddle.factor_near(
         system, known, following.slopes(system, rows, lam, x), contact.touching(system, rows, found.v)
     )

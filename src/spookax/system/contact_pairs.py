@@ -18,6 +18,7 @@ from ..scene.hulls import Hull, hull_of
 from ..scene.model import Scene
 
 Kind = tuple[str, str]
+_SETTLING = 100  # passes, each of which leaves a part mu^2 / (1 + mu^2) of a point's change of slip
 _NEAR = 4  # pairs of one kind near each other, for every body that has such: settled heaps of balls or boxes have three
 
 
@@ -57,7 +58,8 @@ class Group:
 class Contacts:
     """Surfaces and pairs; pairs of one kind follow each other, and so do the places of a pair.
 
-    `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed;
+    `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed,
+    `settled`: until it changes no more;
     `bounces`: impacts are elastic in part; `turns`: spinning or rolling is resisted. `slots`: how many pairs of every
     kind are looked at in a step; none where all are.
     """
@@ -67,6 +69,7 @@ class Contacts:
     materials: tuple[str, ...] = ()
     combine: str = "mean"
     passes: int = 1
+    settled: bool = False
     bounces: bool = False
     turns: bool = False
     slots: tuple[int, ...] = ()
@@ -190,9 +193,9 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
 
     bounces, turns = some("restitution"), some("spinning_friction", "rolling_friction")
     slots = _slots(surfaces, pairs, found.slots)
-    return Contacts(
-        surfaces, tuple(pairs), materials, found.combine, found.passes, bounces and bool(pairs), turns, slots
-    )
+    passes = _SETTLING if found.passes == "settled" else found.passes
+    settled, bounces = found.passes == "settled", bounces and bool(pairs)
+    return Contacts(surfaces, tuple(pairs), materials, found.combine, passes, settled, bounces, turns, slots)
 
 
 def _slots(surfaces: tuple[Surface, ...], pairs: list[Pair], given: int | None) -> tuple[int, ...]:

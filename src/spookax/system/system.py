@@ -255,6 +255,20 @@ class System:
         )
         return (*bearings, *own)
 
+    @functools.cached_property
+    def discs(self) -> tuple[tuple[int, int], ...]:
+        """Rows with bounds that are bounded together, by their numbers: dry friction of both slides of a joint.
+
+        Where it is another one backward, or only one grows with the force in the joint, each is by itself.
+        """
+        friction, found = self.friction_axes, []
+        for joint in range(len(self.joints)):
+            slides = [i for i, axis in enumerate(self.axes) if axis.joint == joint and axis.kind == "slide"]
+            rough = [self.axes[i] for i in slides if i in friction and not self.axes[i].backward]
+            if len(slides) == len(rough) == 2 and bool(rough[0].bearing) == bool(rough[1].bearing):
+                found.append((friction.index(slides[0]), friction.index(slides[1])))
+        return tuple(found)
+
     @property
     def backward_axes(self) -> tuple[int, ...]:
         """The axes whose dry friction depends on the sense of motion."""

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from ..._compiled import on_device
+from ..._contact_points import ContactPoints
 from ..._typing import AnyArray
 from ...estimation import Settings, Stage, fit
 from ...estimation.batch import step_blocks
@@ -22,6 +23,7 @@ from ..recordings.recording import Recording
 from ..running.ahead import Ahead, steps_ahead
 from ..running.setup import Setup, set_up
 from ..running.simulate import open_loop, predictions
+from ..running.touching import touching
 from .estimate import Estimate
 
 HEAD = 0.3
@@ -39,7 +41,8 @@ class Prediction:
     `clean`: the recording without gross outliers, where the study allows for some; errors are those of it.
     `head`: the seconds at its start that told the initial state and its own offsets; nothing later was looked at.
     `simulated`: sensor -> a row of numbers for each stamp; `sd`: how far simulations from the estimate's posterior are
-    from it, where that is known; `ahead`: readings some steps ahead, where asked for.
+    from it, where that is known; `ahead`: readings some steps ahead, where asked for; `contacts`: of the simulation, in
+    a scene with contacts.
     """
 
     recording: Recording
@@ -48,6 +51,7 @@ class Prediction:
     simulated: dict[str, np.ndarray]
     sd: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     ahead: Ahead | None = None
+    contacts: ContactPoints | None = None
 
     def content(self) -> dict[str, Any]:
         """Its entry in `estimate.json` and `prediction.json`."""
@@ -82,6 +86,8 @@ class Prediction:
                 arrays[f"{name}/open_loop_sd/{sensor}"] = self.sd[sensor]
             if self.ahead is not None:
                 arrays[f"{name}/ahead/{sensor}"] = self.ahead.readings[sensor]
+        if self.contacts is not None:
+            arrays |= {f"{name}/contacts/{key}": array for key, array in self.contacts.arrays().items()}
         return arrays
 
 
@@ -210,11 +216,12 @@ def predict_recording(
         part, begin, own = found.parts[0], found.iterate.paths[0], np.asarray(found.iterate.own[0])
         rms = spread(model, levels, part, begin, own, held.own_weight, shared, others, samples)
         sd = {name: columns for name, columns in whole.by_sensor(grid.taken(rms)) if name in simulated}
+    touch = touching(model, z, levels, path, samples.u, grid.times[: int(grid.step_of[-1]) + 1])
     if steps is None:
-        return Prediction(recording, clean, head, simulated, sd)
+        return Prediction(recording, clean, head, simulated, sd, contacts=touch)
     found = grid.taken(steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps))
     begin = grid.t0 + max(head, steps * grid.h)
-    return Prediction(recording, clean, head, simulated, sd, Ahead(begin, by_sensor(whole, recording, found)))
+    return Prediction(recording, clean, head, simulated, sd, Ahead(begin, by_sensor(whole, recording, found)), touch)
 
 
 def by_sensor(setup: Setup, recording: Recording, readings: np.ndarray) -> dict[str, np.ndarray]:
