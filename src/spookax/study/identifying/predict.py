@@ -12,7 +12,8 @@ from ..._contact_points import ContactPoints
 from ..._typing import AnyArray
 from ...estimation import Settings, Stage, fit
 from ...estimation.batch import step_blocks
-from ...estimation.batch.problem import Iterate
+from ...estimation.batch.problem import Fit, Iterate, Problem
+from ...estimation.linearise import Path
 from ...models import Multibody
 from ...protocol import Noise
 from ...scene import Scene, read_scene
@@ -188,29 +189,22 @@ def predict_recording(
     held = dataclasses.replace(begun.problem, z0=z, prior=z, lower=z, upper=z)
     begun = dataclasses.replace(begun, problem=held, stages=stages)
     start = begun.start()
-    found = fit(held, stages, start, Settings(20, determinant=False))
-    fitted = bool(np.isfinite(found.cost))  # else the smoothed readings tell the state, and nothing how well
-    states = [found.iterate if fitted else start]
-    # process noise explains part of the first readings; the state may be another where nothing but itself does
-    falling = (Noise(on_device(share * np.asarray(estimate.process)), levels.sensor) for share in _FALL)
-    quiet = (stage, *(Stage(stage.model, noise) for noise in falling))
-    still = fit(held, quiet, states[0], Settings(20, determinant=False))
-    states += [still.iterate] if np.isfinite(still.cost) else []
+    found, states = _starts(held, stages, start)
     model, shared = whole.stages[-1].model, z
     assert isinstance(model, Multibody)
 
-    def simulate(state: Iterate) -> tuple[float, AnyArray, Any, dict[str, np.ndarray]]:
-        """How far a simulation is from the first readings [standard deviations, squared]; z, first state, readings."""
+    def simulate(state: Iterate) -> tuple[float, np.ndarray, Any, Path, dict[str, np.ndarray]]:
+        """How far a simulation is from the first readings, as `_misfit`; its z, first state, path, readings."""
         z = np.concatenate([shared, np.asarray(state.own[0])])
         x0 = jax.tree.map(lambda a: np.asarray(a)[0], state.paths[0].x)
         path = open_loop(model, z, levels, x0, samples)
         told = by_sensor(whole, recording, grid.taken(predictions(model, z, path, samples)))
-        return _misfit(told, first, here, estimate, begun), z, x0, told
+        return _misfit(told, first, here, estimate, begun), z, x0, path, told
 
-    _, z, x0, simulated = min(map(simulate, states), key=lambda found: found[0])
+    _, z, x0, path, simulated = min(map(simulate, states), key=lambda found: found[0])
     clean = whole.clean[0]
     sd: dict[str, np.ndarray] = {}
-    if known and fitted and found.parts:
+    if known and np.isfinite(found.cost) and found.parts:
         bounds = begun.model.shared.bounds()
         others = drawn(shared, np.asarray(known["covariance"]), np.asarray(known["reach"]), bounds)
         part, begin, own = found.parts[0], found.iterate.paths[0], np.asarray(found.iterate.own[0])
@@ -222,6 +216,20 @@ def predict_recording(
     found = grid.taken(steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps))
     begin = grid.t0 + max(head, steps * grid.h)
     return Prediction(recording, clean, head, simulated, sd, Ahead(begin, by_sensor(whole, recording, found)), touch)
+
+
+def _starts(problem: Problem, stages: tuple[Stage, ...], start: Iterate) -> tuple[Fit, list[Iterate]]:
+    """The fit of the first readings, and what a simulation may start from: what that found, and what is found with next
+    to no process noise, which explains part of the readings in place of the state.
+
+    Where the fit fails the smoothed readings tell the state, and nothing how well.
+    """
+    settings, stage = Settings(20, determinant=False), stages[-1]
+    found = fit(problem, stages, start, settings)
+    states = [found.iterate if np.isfinite(found.cost) else start]
+    falling = (Noise(on_device(share * np.asarray(stage.noise.process)), stage.noise.sensor) for share in _FALL)
+    still = fit(problem, (stage, *(Stage(stage.model, noise) for noise in falling)), states[0], settings)
+    return found, states + ([still.iterate] if np.isfinite(still.cost) else [])
 
 
 def by_sensor(setup: Setup, recording: Recording, readings: np.ndarray) -> dict[str, np.ndarray]:
