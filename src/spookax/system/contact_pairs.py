@@ -13,7 +13,8 @@ import numpy as np
 
 from .._typing import AnyArray
 from ..collision import KINDS, Most
-from ..scene.contacts import joined_bodies, kind_of_pair, pairs_of
+from ..scene.contacts import HeightFieldSurface, joined_bodies, kind_of_pair, pairs_of
+from ..scene.height_fields import heights_of, window
 from ..scene.hulls import Hull, hull_of
 from ..scene.model import Scene
 
@@ -23,13 +24,15 @@ _NEAR = 4  # pairs of one kind near each other, for every body that has such: se
 
 @dataclasses.dataclass(frozen=True)
 class Surface:
-    """A surface of a body (-1: the world); `material`: its number; `hull`: of a mesh."""
+    """A surface of a body (-1: the world); `material`: its number; `hull`: of a mesh; `cells`: of a height field, along
+    x and y."""
 
     name: str
     type: str
     body: int
     material: int
     hull: Hull | None = None
+    cells: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Contacts:
 
     `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed;
     `bounces`: impacts are elastic in part; `turns`: spinning or rolling is resisted. `slots`: how many pairs of every
-    kind are looked at in a step; none where all are.
+    kind are looked at in a step; none where all are. `windows`: how many cells of a height field to every side a ball or
+    the end of a capsule reaches, and a capsule from its middle.
     """
 
     surfaces: tuple[Surface, ...] = ()
@@ -70,6 +74,7 @@ class Contacts:
     bounces: bool = False
     turns: bool = False
     slots: tuple[int, ...] = ()
+    windows: tuple[int, int] = (1, 1)
 
     @functools.cached_property
     def kinds(self) -> tuple[Kind, ...]:
@@ -167,8 +172,17 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
     if found is None:
         return NO_CONTACTS
     materials = tuple(found.materials)
+    fields = {name: s for name, s in found.surfaces.items() if isinstance(s, HeightFieldSurface)}
+    cells = {name: (len(z[0]) - 1, len(z) - 1) for name, z in ((n, heights_of(s)) for n, s in fields.items())}
     surfaces = tuple(
-        Surface(name, s.type, number[s.body], materials.index(s.material), hull_of(s) if s.type == "mesh" else None)
+        Surface(
+            name,
+            s.type,
+            number[s.body],
+            materials.index(s.material),
+            hull_of(s) if s.type == "mesh" else None,
+            cells.get(name),
+        )
         for name, s in found.surfaces.items()
     )
     index = {surface.name: i for i, surface in enumerate(surfaces)}
@@ -190,8 +204,20 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
 
     bounces, turns = some("restitution"), some("spinning_friction", "rolling_friction")
     slots = _slots(surfaces, pairs, found.slots)
+    round_ones = [s for s in found.surfaces.values() if s.type in ("sphere", "capsule")]
+    ball = max((s.radius for s in round_ones), default=0.0)
+    whole = max((s.radius + getattr(s, "length", 0.0) / 2 for s in round_ones), default=0.0)
+    windows = [max((window(s.size, cells[n], reach) for n, s in fields.items()), default=1) for reach in (ball, whole)]
     return Contacts(
-        surfaces, tuple(pairs), materials, found.combine, found.passes, bounces and bool(pairs), turns, slots
+        surfaces,
+        tuple(pairs),
+        materials,
+        found.combine,
+        found.passes,
+        bounces and bool(pairs),
+        turns,
+        slots,
+        (windows[0], windows[1]),
     )
 
 
