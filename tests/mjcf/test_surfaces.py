@@ -173,3 +173,34 @@ def test_a_mesh_touches_a_plane_where_mujoco_has_it(tmp_path):
     surface = contacts_of(scene).surfaces["part"]
     assert surface.type == "mesh"
     assert not surface.hull
+
+
+TERRAIN = """<asset><hfield name="t" nrow="3" ncol="4" size="1 .7 .3 .1" elevation="0 1 2 1  3 1 0 2  1 1 4 0"/></asset>
+<worldbody><geom name="terrain" type="hfield" hfield="t" pos="0.1 0.2 0.3" euler="3 4 5"/>
+<body name="a" pos="0.2 0.3 0.9"><freejoint/><geom name="ball" size="0.12"/></body></worldbody>"""
+
+
+def test_a_ball_touches_a_height_field_as_deep_as_in_mujoco(tmp_path):
+    """At the deepest of MuJoCo's contacts, which are one of every triangle; also after it is written and read."""
+    path = write(tmp_path, TERRAIN)
+    scene = import_mjcf(path).scene
+    again = scene.model_copy(update={"bodies": {n: b.model_copy(update={"initial": None}) for n, b in scene.bodies.items()}})
+    assert not write_mjcf(again, tmp_path / "again.xml")
+    surfaces = [contacts_of(s).surfaces["terrain"] for s in (scene, import_mjcf(tmp_path / "again.xml").scene)]
+    for key in ("size", "at", "heights", "rotation"):
+        np.testing.assert_allclose(*(getattr(s, key) for s in surfaces), rtol=0, atol=1e-7)
+    system, params, state = load(scene)
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data = mujoco.MjData(model)
+    rng, seen = np.random.default_rng(0), 0
+    for _ in range(60):
+        at = np.array([0.1, 0.2, 0.5]) + rng.uniform(-0.4, 0.4, 3) * (1, 0.7, 0.4)
+        data.qpos[:3] = at
+        mujoco.mj_forward(model, data)
+        ours = float(gaps(system, params, np.array([at]), state.e).min())
+        if -0.1 < ours < 0:  # a ball deeper than its centre comes out elsewhere in MuJoCo
+            seen += 1
+            assert min(contact.dist for contact in data.contact) == pytest.approx(ours, abs=1e-5)
+        elif ours > 0:
+            assert not data.ncon
+    assert seen > 15

@@ -48,11 +48,24 @@ def mesh(A: Posed, B: Posed) -> Places:
 
 
 def cylinder(A: Posed, B: Posed) -> Places:
-    """Points of both rims, as on the plane of the triangle below the middle."""
-    _, n, _ = triangles.below(B, matvec(B.R.T, A.r - B.r)[None])
-    points, stands = plane.rims(A, matvec(B.R, n[0]))
+    """Points of both rims, as on the plane of the triangle below the lowest."""
+    found = []
+    for rim, sign in ((slice(0, 5), 1.0), (slice(5, 10), -1.0)):
+        before = n = _normal(B, A.r + sign * A.size[1] * A.R[:, 2])
+        for _ in range(3):
+            points, live = (each[rim] for each in plane.rims(A, n))
+            before, n = n, _normal(B, points[-1])
+        # where no point of the rim is the lowest above its own triangle, the place is one that stays with the cylinder
+        fixed = A.r[None] + matmul(jax.lax.stop_gradient(matmul(points - A.r[None], A.R)), A.R.T)
+        found.append((jnp.where(jnp.all(n == before), points, fixed), live))
+    points, lives = (jnp.concatenate(both) for both in zip(*found, strict=True))
     point, normal, gap, live = _points(B, points)
-    return point, normal, gap, live & stands
+    return point, normal, gap, live & lives
+
+
+def _normal(B: Posed, point: Float[Array, " 3"]) -> Float[Array, " 3"]:
+    """Of the triangle below a point of the world."""
+    return matvec(B.R, triangles.below(B, matvec(B.R.T, point - B.r)[None])[1][0])
 
 
 def _points(B: Posed, points: Float[Array, "k 3"]) -> Places:
@@ -83,7 +96,7 @@ def _on_faces(w: triangles.Window, q: Float[Array, " 3"]) -> tuple[Array, Array,
     foot = q[None] - height[:, None] * w.normal
 
     def within(x: Array) -> Bool[Array, " faces"]:
-        part = (x - w.corner)[:, :2] / w.cell[None] * (1 - 2.0 * w.upper)[:, None].astype(x.dtype)
+        part = (x - w.corner)[:, :2] / w.cell[None] * w.sides.astype(x.dtype)
         some = triangles.tolerance(x)
         return jnp.all(part >= -some, axis=-1) & (part[:, 0] + part[:, 1] <= 1 + some)
 
@@ -100,7 +113,10 @@ def _on_edges(w: triangles.Window, q: Float[Array, " 3"]) -> tuple[Array, Array,
     normal, distance = _away(d, mean)
     live = sticks_out & (part > 0) & (part < 1)
     above = jnp.sum(d * mean, axis=-1) > 0
-    return normal, distance, live & _between(w, d, into) & (above | ~jnp.all(w.has_face, axis=1))
+    of_border = ~jnp.all(w.has_face, axis=1)
+    side = jnp.sum(jnp.where(w.has_face[..., None], into, 0.0), axis=1)
+    beside = of_border & (jnp.sum(d[:, :2] * side[:, :2], axis=-1) <= 0)  # where the border is all that there is
+    return normal, distance, live & jnp.where(above, _between(w, d, into), beside)
 
 
 def _on_corners(w: triangles.Window, q: Float[Array, " 3"]) -> tuple[Array, Array, Array]:
@@ -153,7 +169,8 @@ def _axis(B: Posed, c: Float[Array, " 3"], along: Float[Array, " 3"], size: Floa
     at = c[None] + s[:, None] * along[None]
     up = jnp.broadcast_to(jnp.array([0.0, 0.0, 1.0], dtype=c.dtype), at.shape)
     on_corners = at, *_away(at - w.peak, up)
-    live = sticks_out & inside & _between(w, normal, into)
+    deep = jnp.where(jnp.all(w.has_face, axis=1), -size[0], 0.0)  # what is below by more passes through another part
+    live = sticks_out & inside & _between(w, normal, into) & (on_edges[2] > deep)
     live = jnp.concatenate([live, w.is_peak & (jnp.abs(s) < size[1]) & _at_peak(w, at - w.peak)])
     q, normal, distance = (jnp.concatenate(both) for both in zip(on_edges, on_corners, strict=True))
     return _least(q, normal, distance, live, OF_AXIS, w)

@@ -1,6 +1,6 @@
 """The triangles of a height field near a point: corners, faces, edges with the faces beside them.
 
-Every cell of the grid is cut from its corner at low x and high y to that at high x and low y. All is in the axes of the
+Every cell of the grid is cut from its corner at low x and y to that at high x and y. All is in the axes of the
 field. A window of cells around the point has a fixed number of each; what lies outside of the field does not exist.
 """
 
@@ -14,7 +14,7 @@ from .._typing import Array, Bool, Float, Int
 from ..math import rotation
 from .posed import Posed
 
-_AROUND = ((1, 0), (0, 1), (-1, 1), (-1, 0), (0, -1), (1, -1))  # the ends of the edges of a corner, in order
+_AROUND = ((1, 0), (1, 1), (0, 1), (-1, 0), (-1, -1), (0, -1))  # the ends of the edges of a corner, in order
 
 
 class Window(NamedTuple):
@@ -22,9 +22,9 @@ class Window(NamedTuple):
     side, the corner that is not on it; every corner the ends of its six edges."""
 
     cell: Float[Array, " 2"]  # lengths of a cell [m]
-    corner: Float[Array, "faces 3"]  # at the lowest x and y of its cell, or at the highest
+    corner: Float[Array, "faces 3"]  # that with the right angle, seen from above
+    sides: Float[np.ndarray, "faces 2"]  # signs of x and y towards the others
     normal: Float[Array, "faces 3"]
-    upper: Bool[np.ndarray, " faces"]  # whether it is that at the highest
     is_face: Bool[Array, " faces"]
     ends: Float[Array, "edges 2 3"]
     beside: Float[Array, "edges 2 3"]
@@ -47,11 +47,10 @@ def below(B: Posed, q: Float[Array, "k 3"]) -> tuple[Array, Array, Array]:
     place = (q[:, :2] + B.size[None, :2]) / cell[None]
     number = jnp.clip(jnp.floor(jax.lax.stop_gradient(place)).astype(int), 0, cells[None] - 1)
     part = jax.lax.stop_gradient(place) - number.astype(q.dtype)
-    upper = part[:, 0] + part[:, 1] > 1
-    at = jnp.where(upper[:, None], number + 1, number)
+    left = (part[:, 1] > part[:, 0])[:, None]
+    at = number + jnp.where(left, np.array([[0, 1]]), np.array([[1, 0]]))
     corner = _node(B, at)
-    sign = jnp.where(upper, -1, 1)[:, None]
-    along_x, along_y = (_node(B, at + sign * np.array([unit])) for unit in ((1, 0), (0, 1)))
+    along_x, along_y = (_node(B, at + jnp.where(left, 1, -1) * np.array([unit])) for unit in ((1, 0), (0, -1)))
     slopes = [(end[:, 2] - corner[:, 2]) / (end[:, k] - corner[:, k]) for k, end in enumerate((along_x, along_y))]
     inside = jnp.all((place >= 0) & (place <= cells[None].astype(q.dtype)), axis=-1)
     return corner, _across(*slopes), inside
@@ -83,8 +82,8 @@ def near(B: Posed, q: Float[Array, " 3"], reach: int) -> Window:
     whole = jnp.all((number >= 0) & (number < cells[None, None]), axis=-1)[:-1, :-1]  # cells
     a, b, c, d = node[:-1, :-1], node[1:, :-1], node[:-1, 1:], node[1:, 1:]
     z = node[..., 2]
-    lower = _across((z[1:, :-1] - z[:-1, :-1]) / cell[0], (z[:-1, 1:] - z[:-1, :-1]) / cell[1])
-    upper = _across((z[1:, 1:] - z[:-1, 1:]) / cell[0], (z[1:, 1:] - z[1:, :-1]) / cell[1])
+    right = _across((z[1:, :-1] - z[:-1, :-1]) / cell[0], (z[1:, 1:] - z[1:, :-1]) / cell[1])
+    left = _across((z[1:, 1:] - z[:-1, 1:]) / cell[0], (z[:-1, 1:] - z[:-1, :-1]) / cell[1])
 
     def flat(x: Array) -> Array:
         return x.reshape(-1, *x.shape[2:])
@@ -95,17 +94,17 @@ def near(B: Posed, q: Float[Array, " 3"], reach: int) -> Window:
     def edges(p: Array, q: Array, first: Array, second: Array, exist: tuple[Array, Array]) -> tuple[Array, ...]:
         return flat(jnp.stack([p, q], 2)), flat(jnp.stack([first, second], 2)), flat(jnp.stack(exist, 2))
 
-    along_x = edges(a[:, 1:], b[:, 1:], c[:, 1:], b[:, :-1], (whole[:, 1:], whole[:, :-1]))
-    along_y = edges(a[1:], c[1:], b[1:], c[:-1], (whole[1:], whole[:-1]))
-    across = edges(b, c, a, d, (whole, whole))
+    along_x = edges(a[:, 1:], b[:, 1:], d[:, 1:], a[:, :-1], (whole[:, 1:], whole[:, :-1]))
+    along_y = edges(a[1:], c[1:], d[1:], a[:-1], (whole[1:], whole[:-1]))
+    across = edges(a, d, b, c, (whole, whole))
     ends, beside, has_face = (jnp.concatenate(parts) for parts in zip(along_x, along_y, across, strict=True))
     inner = slice(1, -1), slice(1, -1)
     shifts = [tuple(slice(1 + k, width + k) for k in step) for step in _AROUND]
     return Window(
         cell,
-        both(a, d),
-        both(lower, upper),
-        np.repeat([False, True], width * width),
+        both(b, c),
+        np.repeat([[-1.0, 1.0], [1.0, -1.0]], width * width, axis=0),
+        both(right, left),
         both(whole, whole),
         ends,
         beside,

@@ -149,6 +149,18 @@ def _paeth(left: int, over: int, corner: int) -> int:
     return min((left, over, corner), key=lambda x: abs(guess - x))
 
 
+def triangles(shape: HeightField) -> tuple[np.ndarray, np.ndarray]:
+    """Corners of the grid (corners, 3) in the axes of the field, and the triangles (triangles, 3) as numbers of these,
+    anticlockwise from above: every cell is cut from low x and y to high x and y. [m]"""
+    z = heights_of(shape)
+    y, x = (np.linspace(-0.5, 0.5, count) * length for count, length in zip(z.shape, shape.size[::-1], strict=True))
+    corners = np.stack([*np.meshgrid(x, y), z], axis=-1).reshape(-1, 3)
+    number = np.arange(z.size).reshape(z.shape)
+    a, b, c, d = number[:-1, :-1], number[:-1, 1:], number[1:, :-1], number[1:, 1:]
+    faces = np.stack([np.stack([a, b, d], axis=-1), np.stack([a, d, c], axis=-1)])
+    return corners, faces.reshape(-1, 3)
+
+
 def window(size: tuple[float, float], cells: tuple[int, int], reach: float) -> int:
     """Cells on every side of the one below a point that lie within `reach` of it. [m]"""
     return max(math.ceil(reach * count / length) for length, count in zip(size, cells, strict=True)) or 1
