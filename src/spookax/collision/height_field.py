@@ -48,24 +48,32 @@ def mesh(A: Posed, B: Posed) -> Places:
 
 
 def cylinder(A: Posed, B: Posed) -> Places:
-    """Points of both rims, as on the plane of the triangle below the lowest."""
+    """Of either rim the four points on which it stands, and the lowest above the ground on either side of the axis.
+
+    The lowest is that above the plane of a triangle, also where it is beside that triangle: over a ridge, which it then
+    passes at a small distance.
+    """
+    up = B.R[:, 2]
+    level = rotation.cross(A.R[:, 2], up)
+    square = jnp.sum(level * level)
+    lies = square > jnp.finfo(square.dtype).eps
+    level = jnp.where(lies, level / jnp.sqrt(jnp.where(lies, square, 1.0)), A.R[:, 0])
     found = []
     for rim, sign in ((slice(0, 5), 1.0), (slice(5, 10), -1.0)):
-        before = n = _normal(B, A.r + sign * A.size[1] * A.R[:, 2])
-        for _ in range(3):
-            points, live = (each[rim] for each in plane.rims(A, n))
-            before, n = n, _normal(B, points[-1])
-        # where no point of the rim is the lowest above its own triangle, the place is one that stays with the cylinder
-        fixed = A.r[None] + matmul(jax.lax.stop_gradient(matmul(points - A.r[None], A.R)), A.R.T)
-        found.append((jnp.where(jnp.all(n == before), points, fixed), live))
-    points, lives = (jnp.concatenate(both) for both in zip(*found, strict=True))
-    point, normal, gap, live = _points(B, points)
-    return point, normal, gap, live & lives
-
-
-def _normal(B: Posed, point: Float[Array, " 3"]) -> Float[Array, " 3"]:
-    """Of the triangle below a point of the world."""
-    return matvec(B.R, triangles.below(B, matvec(B.R.T, point - B.r)[None])[1][0])
+        lowest = []
+        for way in (1.0, -1.0):
+            at = A.r + sign * A.size[1] * A.R[:, 2] + way * A.size[0] * level
+            for _ in range(3):
+                corner, n, inside = triangles.below(B, matvec(B.R.T, at - B.r)[None])
+                points, live = (each[rim] for each in plane.rims(A, matvec(B.R, n[0])))
+                at = points[-1]
+            gap = jnp.sum(n * (matvec(B.R.T, at - B.r)[None] - corner), axis=-1)
+            lowest.append((at[None], matmul(n, B.R.T), gap, inside))
+        point, normal, gap, inside = _points(B, points[:4])
+        same = jnp.all(lowest[0][1] == lowest[1][1])
+        found += [(point, normal, gap, inside & live[:4]), lowest[0], (*lowest[1][:3], lowest[1][3] & ~same)]
+    point, normal, gap, live = (jnp.concatenate(part) for part in zip(*found, strict=True))
+    return point, normal, gap, live
 
 
 def _points(B: Posed, points: Float[Array, "k 3"]) -> Places:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 
 from .._typing import AnyArray, Array, Float
-from . import box, broad, capsule, height_field, plane, polyhedron, rounded
+from . import box, broad, capsule, cylinder, height_field, plane, polyhedron, rounded
 from .posed import Posed, Touch, axes_of
 
 Which = Sequence[int] | AnyArray
@@ -46,7 +46,7 @@ KINDS = {
         height_field.capsule, lambda _: 2 * height_field.OF_BALL + height_field.OF_AXIS, broad.over
     ),
     ("box", "height_field"): Kind(height_field.box, lambda _: 8, broad.over),
-    ("cylinder", "height_field"): Kind(height_field.cylinder, lambda _: 10, broad.over),
+    ("cylinder", "height_field"): Kind(height_field.cylinder, lambda _: 12, broad.over),
     ("mesh", "height_field"): Kind(height_field.mesh, lambda most: most.vertices, broad.over),
     ("sphere", "sphere"): Kind(rounded.sphere_sphere, lambda _: 1),
     ("sphere", "capsule"): Kind(rounded.sphere_capsule, lambda _: 1),
@@ -56,6 +56,8 @@ KINDS = {
     ("capsule", "capsule"): Kind(rounded.capsule_capsule, lambda _: 5),
     ("capsule", "box"): Kind(capsule.capsule_box, lambda _: 5),
     ("capsule", "mesh"): Kind(capsule.capsule_mesh, lambda _: 5),
+    ("cylinder", "box"): Kind(cylinder.cylinder_box, lambda _: cylinder.places(4)),
+    ("cylinder", "mesh"): Kind(cylinder.cylinder_mesh, lambda most: cylinder.places(most.corners)),
     ("box", "box"): Kind(box.box_box, lambda _: 9),
     ("box", "mesh"): Kind(polyhedron.box_mesh, lambda most: 2 * most.corners + 1),
     ("mesh", "mesh"): Kind(polyhedron.mesh_mesh, lambda most: 2 * most.corners + 1),

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array
 from ..math.product import matmul
 
-_STANDING = 0.1  # squared sine of the tilt below which a cylinder may stand on a rim
+STANDING = 0.1  # squared sine of the tilt below which a cylinder may stand on a rim
 _CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 
 
@@ -67,5 +67,5 @@ def rims(A, n: Array) -> tuple[Array, Array]:
     fixed = jnp.stack([A.R[:, 0], A.R[:, 1], -A.R[:, 0], -A.R[:, 1]])
     rim = A.size[0] * jnp.concatenate([fixed, lowest[None]])
     ends = A.size[1] * along[None]
-    live = jnp.array([False, False, False, False, True]) | (square < _STANDING)
+    live = jnp.array([False, False, False, False, True]) | (square < STANDING)
     return A.r[None] + jnp.concatenate([rim + ends, rim - ends]), jnp.concatenate([live, live])

@@ -38,6 +38,8 @@ KINDS = (
     ("capsule", "capsule"),
     ("capsule", "box"),
     ("capsule", "mesh"),
+    ("cylinder", "box"),
+    ("cylinder", "mesh"),
     ("box", "box"),
     ("box", "mesh"),
     ("mesh", "mesh"),
