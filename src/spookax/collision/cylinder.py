@@ -23,7 +23,6 @@ from .posed import Polyhedron, Posed, cube
 CORNERS = 9  # of a cap: an octagon and the lowest point
 _SIDES = 8
 _ITERATIONS = 6
-_SIGNS = (1.0, -1.0)
 
 
 class _Across(NamedTuple):
@@ -53,14 +52,16 @@ def _touch(A: Posed, B: Posed, solid: Polyhedron) -> tuple[Array, ...]:
     radius, length = A.size[0], A.size[1]
     P = moved(solid, Posed(matvec(A.R.T, B.r - A.r), matmul(A.R.T, B.R), B.size))
     up = jnp.array([[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]], dtype=radius.dtype)
-    of_faces = jnp.sum(-P.normals * P.facets[:, 0], axis=1) - _reach(-P.normals, radius, length)
+    of_faces = jnp.sum(-P.normals * P.facets[:, 0], axis=1) - reach(-P.normals, radius, length)
     of_caps = jnp.min(matmul(up, P.vertices.T), axis=1) - length
     corners = _across_corners(P)
     edges = _across_edges(P)
-    rims = [_across_rims(P, radius, sign * length, root) for sign in _SIGNS for root in _SIGNS]
-    tried = _Across(*(jnp.concatenate(parts) for parts in zip(corners, edges, *rims, strict=True)))
+    signs = jnp.array([[1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]], dtype=radius.dtype)
+    rims = jax.vmap(lambda height, root: _across_rims(P, radius, height, root))(length * signs[0], signs[1])
+    rims = _Across(*(x.reshape(-1, *x.shape[2:]) for x in rims))
+    tried = _Across(*(jnp.concatenate(parts) for parts in zip(corners, edges, rims, strict=True)))
     lowest = jnp.min(matmul(tried.normal, P.vertices.T), axis=1)
-    apart = lowest - _reach(tried.normal, radius, length)
+    apart = lowest - reach(tried.normal, radius, length)
     is_lowest = jnp.sum(tried.normal * tried.point, axis=-1) - lowest < ALIKE * jnp.min(B.size)
     apart = jnp.where(tried.exists & is_lowest, apart, -jnp.inf)
 
@@ -70,20 +71,20 @@ def _touch(A: Posed, B: Posed, solid: Polyhedron) -> tuple[Array, ...]:
     is_round = apart[best] > jnp.where(by_face, jnp.max(of_faces), jnp.max(of_caps)) + margin
     by_corner = is_round & (best < len(corners.exists))
 
-    f, cap = jnp.argmax(of_faces), jnp.argmax(of_caps)
+    f, k = jnp.argmax(of_faces), jnp.argmax(of_caps)
     count = P.facets.shape[1]
     filled = max(CORNERS, count)
-    other = jnp.argmin(jax.lax.stop_gradient(matvec(P.normals, up[cap])))
-    strip, of_strip = _facet(-P.normals[f], radius, length)
-    top = _cap(-P.normals[other], up[cap, 2], radius, length)
+    other = jnp.argmin(jax.lax.stop_gradient(matvec(P.normals, up[k])))
+    strip, of_strip = facet(-P.normals[f], radius, length)
+    top = cap(-P.normals[other], up[k, 2], radius, length)
     mine = _filled(P.facets[f], filled), P.normals[f], _filled(strip, filled), of_strip
-    theirs = _filled(top, filled), up[cap], _filled(P.facets[other], filled), P.normals[other]
+    theirs = _filled(top, filled), up[k], _filled(P.facets[other], filled), P.normals[other]
     points, out, gaps, live = cut(*(jnp.where(by_face, a, b) for a, b in zip(mine, theirs, strict=True)))
     flat = points[: CORNERS + count], gaps[: CORNERS + count], (live & ~is_round)[: CORNERS + count]
     normal = jnp.broadcast_to(jnp.where(by_face, out, -out), flat[0].shape)
 
     single, n = tried.point[best], tried.normal[best]
-    gap = jnp.sum(n * single) - _reach(n[None], radius, length)[0]
+    gap = jnp.sum(n * single) - reach(n[None], radius, length)[0]
     facing = jnp.argmin(jax.lax.stop_gradient(matvec(P.normals, n)))
     lines = _along_side(P.facets[facing], n, radius, length)
     point = jnp.concatenate([flat[0], lines[0], (single - n * gap / 2)[None]])
@@ -93,7 +94,7 @@ def _touch(A: Posed, B: Posed, solid: Polyhedron) -> tuple[Array, ...]:
     return A.r[None] + matmul(point, A.R.T), matmul(normals, A.R.T), found, exists
 
 
-def _reach(normal: Float[Array, "k 3"], radius: Array, length: Array) -> Float[Array, " k"]:
+def reach(normal: Float[Array, "k 3"], radius: Array, length: Array) -> Float[Array, " k"]:
     """How far the cylinder reaches along unit vectors."""
     square = normal[:, 0] ** 2 + normal[:, 1] ** 2
     slanted = square > 0
@@ -126,17 +127,18 @@ def _across_edges(P: Polyhedron) -> _Across:
     return _Across(jnp.concatenate([n, -n]), jnp.concatenate([q, q]), jnp.tile(exists & (s > 0) & (s < 1), 2))
 
 
-def _across_rims(P: Polyhedron, radius: Array, height: Array, root: float) -> _Across:
+def _across_rims(P: Polyhedron, radius: Array, height: Array, root: Array) -> _Across:
     """Across a rim and an edge, where these are nearest to each other; on the near or the far side of the axis."""
-    p, w = P.edges[:, 0], P.edges[:, 1] - P.edges[:, 0]
-    _, size, slanted = _flat_part(w, PARALLEL)
-    size = jnp.where(slanted, size, 1.0)
+    slanted = _flat_part(P.edges[:, 1] - P.edges[:, 0], PARALLEL)[2]
+    fixed = jax.lax.stop_gradient((P, radius, height))
+    p, w, size = _lines(fixed[0], slanted)
     middle = -jnp.sum((w * p)[:, :2], axis=-1) / size**2
     square = jnp.sum((p + middle[:, None] * w)[:, :2] ** 2, axis=-1)
-    s = jax.lax.stop_gradient(middle + root * jnp.sqrt(jnp.maximum(radius**2 - square, 0.0)) / size)
+    s = middle + root * jnp.sqrt(jnp.maximum(fixed[1] ** 2 - square, 0.0)) / size
 
-    def step(s: Array, exact: bool) -> Array:
+    def step(s: Array, P: Polyhedron, radius: Array, height: Array, exact: bool) -> Array:
         """Of Newton's method for a least distance along the edge, less the part that may be negative if not `exact`."""
+        p, w, size = _lines(P, slanted)
         q = p + s[:, None] * w
         across, away, off = _flat_part(q)
         rate = jnp.sum(across * w, axis=-1)
@@ -147,10 +149,9 @@ def _across_rims(P: Polyhedron, radius: Array, height: Array, root: float) -> _A
         rise = jax.lax.stop_gradient(jnp.where(whole > PARALLEL * jnp.sum(w * w, axis=-1), whole, jnp.inf))
         return s - slope / rise
 
-    for _ in range(_ITERATIONS):
-        s = jax.lax.stop_gradient(step(s, exact=False))
-    for _ in range(2):
-        s = step(jax.lax.stop_gradient(s), exact=True)
+    s = jax.lax.fori_loop(0, _ITERATIONS, lambda _, x: step(x, *fixed, exact=False), s)
+    s = step(step(s, *fixed, exact=True), P, radius, height, exact=True)
+    p, w, _ = _lines(P, slanted)
     q = p + s[:, None] * w
     across, _, off = _flat_part(q)
     tangent = jnp.stack([-across[:, 1], across[:, 0], jnp.zeros_like(s)], axis=1)
@@ -160,6 +161,12 @@ def _across_rims(P: Polyhedron, radius: Array, height: Array, root: float) -> _A
     n = n / jnp.sqrt(jnp.where(exists, square, 1.0))[:, None]
     n = n * jnp.where(n[:, 2] * height < 0, -1.0, 1.0)[:, None]  # out of this rim
     return _Across(n, q, exists & (jnp.sum(n * across, axis=-1) > 0))
+
+
+def _lines(P: Polyhedron, slanted: Bool[Array, " edges"]) -> tuple[Array, Array, Array]:
+    """Starts of the edges, the edges, and how long they are across the axis."""
+    w = P.edges[:, 1] - P.edges[:, 0]
+    return P.edges[:, 0], w, jnp.where(slanted, _flat_part(w, PARALLEL)[1], 1.0)
 
 
 def _along_side(
@@ -189,7 +196,7 @@ def _lowest(towards: Float[Array, " 3"], radius: Array) -> tuple[Float[Array, " 
     return jnp.where(tilted, towards[:2] / jnp.sqrt(jnp.where(tilted, square, 1.0)), along_x), square
 
 
-def _cap(towards: Float[Array, " 3"], sign: Array, radius: Array, length: Array) -> Float[Array, "9 3"]:
+def cap(towards: Float[Array, " 3"], sign: Array, radius: Array, length: Array) -> Float[Array, "9 3"]:
     """Corners of the cap on one side, the last of them the lowest towards a direction; an octagon that stays with the
     cylinder where it stands, and otherwise one that turns with the lowest."""
     u, square = _lowest(towards, radius)
@@ -205,7 +212,7 @@ def _cap(towards: Float[Array, " 3"], sign: Array, radius: Array, length: Array)
     return jnp.concatenate([xy, jnp.broadcast_to(sign * length, (CORNERS, 1))], axis=1)
 
 
-def _facet(towards: Float[Array, " 3"], radius: Array, length: Array) -> tuple[Array, Array]:
+def facet(towards: Float[Array, " 3"], radius: Array, length: Array) -> tuple[Array, Array]:
     """What of the cylinder faces a direction: a cap, or a strip of the side from the lowest line on; and its normal."""
     u, square = _lowest(towards, radius)
     half = np.pi / _SIDES
@@ -218,7 +225,7 @@ def _facet(towards: Float[Array, " 3"], radius: Array, length: Array) -> tuple[A
     lies = square > 0.5
     zero = jnp.zeros(1, dtype=radius.dtype)
     normal = jnp.where(lies, jnp.append(middle, 0.0), jnp.concatenate([zero, zero, sign[None].astype(radius.dtype)]))
-    return jnp.where(lies, strip, _cap(towards, sign, radius, length)), normal
+    return jnp.where(lies, strip, cap(towards, sign, radius, length)), normal
 
 
 def _filled(facet: Float[Array, "corners 3"], count: int) -> Float[Array, "count 3"]:

@@ -10,7 +10,18 @@ from typing import NamedTuple
 import jax
 
 from .._typing import AnyArray, Array, Float
-from . import box, broad, capsule, cylinder, height_field, plane, polyhedron, rounded
+from . import (
+    box,
+    broad,
+    capsule,
+    capsule_cylinder,
+    cylinder,
+    height_field,
+    plane,
+    polyhedron,
+    rounded,
+    two_cylinders,
+)
 from .posed import Posed, Touch, axes_of
 
 Which = Sequence[int] | AnyArray
@@ -54,8 +65,10 @@ KINDS = {
     ("sphere", "box"): Kind(box.sphere_box, lambda _: 1),
     ("sphere", "mesh"): Kind(polyhedron.sphere_mesh, lambda _: 1),
     ("capsule", "capsule"): Kind(rounded.capsule_capsule, lambda _: 5),
+    ("capsule", "cylinder"): Kind(capsule_cylinder.capsule_cylinder, lambda _: 7),
     ("capsule", "box"): Kind(capsule.capsule_box, lambda _: 5),
     ("capsule", "mesh"): Kind(capsule.capsule_mesh, lambda _: 5),
+    ("cylinder", "cylinder"): Kind(two_cylinders.cylinder_cylinder, lambda _: two_cylinders.PLACES),
     ("cylinder", "box"): Kind(cylinder.cylinder_box, lambda _: cylinder.places(4)),
     ("cylinder", "mesh"): Kind(cylinder.cylinder_mesh, lambda most: cylinder.places(most.corners)),
     ("box", "box"): Kind(box.box_box, lambda _: 9),
