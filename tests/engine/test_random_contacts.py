@@ -1,4 +1,4 @@
-"""Three hundred random motions with contacts: bodies of all shapes, slots, joints and a loop."""
+"""Random motions with contacts, 75 in each scene: bodies of all shapes, slots, joints, a loop, rough ground."""
 
 import dataclasses
 
@@ -17,7 +17,10 @@ SHAPES = {
     "sphere": {"type": "sphere", "radius": 0.1},
     "capsule": {"type": "capsule", "radius": 0.07, "length": 0.12},
     "box": {"type": "box", "size": (0.2, 0.16, 0.12)},
+    "cylinder": {"type": "cylinder", "radius": 0.09, "length": 0.14},
 }
+ROUGH = np.random.default_rng(5).uniform(0, 0.08, (9, 9)).tolist()
+FLOOR = {"type": "plane"}
 WALLS = {
     "east": {"type": "plane", "at": (0.5, 0, 0), "rotation": (0, -np.pi / 2, 0)},
     "north": {"type": "plane", "at": (0, 0.5, 0), "rotation": (np.pi / 2, 0, 0)},
@@ -25,9 +28,9 @@ WALLS = {
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def drawn(seed, kinds, joints=None, **more):
+def drawn(seed, kinds, joints=None, floor=FLOOR, **more):
     """Free bodies of these kinds over a floor and between two walls."""
-    rng, bodies, surfaces = np.random.default_rng(seed), {}, {"floor": {"type": "plane"}, **WALLS}
+    rng, bodies, surfaces = np.random.default_rng(seed), {}, {"floor": floor, **WALLS}
     for i, kind in enumerate(kinds):
         mass = float(10 ** rng.uniform(-0.5, 0.5))
         place = {"position": (0.3 * (i % 3) - 0.35, 0.3 * (i // 3 % 3) - 0.35, 0.2 + 0.3 * (i // 9))}
@@ -61,6 +64,8 @@ SCENES = {
     "slots": drawn(1, ["box", "sphere", "capsule"] * 4, slots=40),
     "arm": drawn(2, ["box", "sphere", "box", "capsule"], ARM),
     "loop": drawn(3, ["sphere", "box", "capsule"], LOOP, slots=6),
+    "cylinders": drawn(4, ["cylinder", "box", "capsule", "cylinder"]),
+    "rough": drawn(5, list(SHAPES), floor={"type": "height_field", "size": (4.0, 4.0), "heights": ROUGH}),
 }
 
 

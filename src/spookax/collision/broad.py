@@ -3,7 +3,6 @@
 Nothing here has a derivative: whether a pair is near is a choice, and what is chosen too much does no harm.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 

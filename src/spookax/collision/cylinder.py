@@ -216,7 +216,9 @@ def facet(towards: Float[Array, " 3"], radius: Array, length: Array) -> tuple[Ar
     """What of the cylinder faces a direction: a cap, or a strip of the side from the lowest line on; and its normal."""
     u, square = _lowest(towards, radius)
     half = np.pi / _SIDES
-    turned = jnp.stack([u[0] * np.cos(2 * half) - u[1] * np.sin(2 * half), u[0] * np.sin(2 * half) + u[1] * np.cos(2 * half)])
+    turned = jnp.stack(
+        [u[0] * np.cos(2 * half) - u[1] * np.sin(2 * half), u[0] * np.sin(2 * half) + u[1] * np.cos(2 * half)]
+    )
     middle = jnp.stack([u[0] * np.cos(half) - u[1] * np.sin(half), u[0] * np.sin(half) + u[1] * np.cos(half)])
     low, high = (sign * length[None] for sign in (-1.0, 1.0))
     ends = [(u, low), (turned, low), (turned, high), (u, high)]

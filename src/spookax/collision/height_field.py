@@ -1,9 +1,9 @@
 """Surfaces on a height field. Every function takes the surface and the field, see `pair_kinds`.
 
 What has corners touches with these, straight above or below a triangle of the field. A ball touches wherever the
-distance from its centre has a least value nearby: on faces, on edges and corners that stick out. So nothing jumps where
-one of them takes over from another, and a ball in a hollow touches all of its sides. Of these places the `_OF_BALL` with
-the smallest gaps are kept, which are all that touch unless the ball is much larger than the cells.
+distance from its centre has a least value nearby: on faces, on edges and corners that stick out. So nothing jumps
+where one of them takes over from another, and a ball in a hollow touches all of its sides. Of these places the
+`OF_BALL` with the smallest gaps are kept, which are all that touch unless the ball is much larger than the cells.
 """
 
 import jax
@@ -60,20 +60,28 @@ def cylinder(A: Posed, B: Posed) -> Places:
     level = jnp.where(lies, level / jnp.sqrt(jnp.where(lies, square, 1.0)), A.R[:, 0])
     found = []
     for rim, sign in ((slice(0, 5), 1.0), (slice(5, 10), -1.0)):
-        lowest = []
-        for way in (1.0, -1.0):
-            at = A.r + sign * A.size[1] * A.R[:, 2] + way * A.size[0] * level
-            for _ in range(3):
-                corner, n, inside = triangles.below(B, matvec(B.R.T, at - B.r)[None])
-                points, live = (each[rim] for each in plane.rims(A, matvec(B.R, n[0])))
-                at = points[-1]
-            gap = jnp.sum(n * (matvec(B.R.T, at - B.r)[None] - corner), axis=-1)
-            lowest.append((at[None], matmul(n, B.R.T), gap, inside))
-        point, normal, gap, inside = _points(B, points[:4])
-        same = jnp.all(lowest[0][1] == lowest[1][1])
-        found += [(point, normal, gap, inside & live[:4]), lowest[0], (*lowest[1][:3], lowest[1][3] & ~same)]
+        middle = A.r + sign * A.size[1] * A.R[:, 2]
+        rest, *one = _lowest(A, B, middle + A.size[0] * level, rim)
+        _, *other = _lowest(A, B, middle - A.size[0] * level, rim)
+        same = jnp.all(one[1] == other[1])
+        found += [rest, one, (*other[:3], other[3] & ~same)]
     point, normal, gap, live = (jnp.concatenate(part) for part in zip(*found, strict=True))
     return point, normal, gap, live
+
+
+def _lowest(A: Posed, B: Posed, at: Float[Array, " 3"], rim: slice) -> tuple[Places, Array, Array, Array, Array]:
+    """The points of a rim on which a cylinder stands; then the place of its lowest above the plane of a triangle: that
+    below a point, and twice that below the lowest."""
+
+    def of_triangle(at: Array) -> tuple[Array, ...]:
+        corner, n, inside = triangles.below(B, matvec(B.R.T, at - B.r)[None])
+        points, live = plane.rims(A, matvec(B.R, n[0]))
+        lowest = matvec(B.R.T, points[rim][-1] - B.r)
+        return points[rim], live[rim], n, jnp.sum(n * (lowest[None] - corner), axis=-1), inside
+
+    points, live, n, gap, inside = of_triangle(of_triangle(of_triangle(at)[0][-1])[0][-1])
+    point, normal, height, within = _points(B, points[:4])
+    return (point, normal, height, within & live[:4]), points[4:], matmul(n, B.R.T), gap, inside
 
 
 def _points(B: Posed, points: Float[Array, "k 3"]) -> Places:

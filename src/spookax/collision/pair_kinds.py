@@ -83,5 +83,7 @@ def touches(kind: tuple[str, str], surfaces: Posed, first: Which, second: Which)
     **Arguments:** `kind`: types of the surfaces, a key of `KINDS`; `surfaces`: all, stacked; `first`, `second`: which
     of them the pairs are of, known when the program is built or found while it runs.
     """
-    found = Touch(*jax.vmap(KINDS[kind].touch, in_axes=(axes_of(surfaces),) * 2)(surfaces.of(first), surfaces.of(second)))
+    found = Touch(
+        *jax.vmap(KINDS[kind].touch, in_axes=(axes_of(surfaces),) * 2)(surfaces.of(first), surfaces.of(second))
+    )
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), found)

@@ -35,7 +35,7 @@ class Grid(eqx.Module):
 
 
 class Posed(eqx.Module):
-    """A surface in the world. `size`: half lengths of a box or field, (radius, half length) of what is round, then zeros.
+    """A surface in the world. `size`: half lengths of a box or field, (radius, half length) of what is round, zeros.
 
     `mesh`: where some surface is one; of the others the numbers are any. Nothing of it is differentiated. `grid`: the
     same of height fields.

@@ -21,7 +21,7 @@ from .posed import Posed
 
 PLACES = 2 * CORNERS + 3
 _STARTS = 8
-_ITERATIONS = 8
+_ITERATIONS = 16
 
 
 class _Round(NamedTuple):

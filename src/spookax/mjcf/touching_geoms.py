@@ -106,7 +106,7 @@ def _kind(source: Source, pair: _Pair) -> tuple[str, str] | None:
 
 def _type(source: Source, g: int) -> str:
     name = source.mujoco.mjtGeom(int(source.model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
-    return {"hfield": "height_field"}.get(name, name)
+    return "height_field" if name == "hfield" else name
 
 
 def _meshes(source: Source, pairs: list[_Pair]) -> dict[int, dict[str, Any] | None]:

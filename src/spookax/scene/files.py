@@ -47,7 +47,7 @@ def read_scene(path: str | os.PathLike[str]) -> Scene:
 def write_scene(scene: Scene, path: str | os.PathLike[str]) -> None:
     """Write a scene as YAML that reads back to an equal scene.
 
-    Numbers are written with every digit they need. Files of meshes and height fields are named relative to the new file.
+    Numbers are written with every digit they need. Files of meshes and height fields are named relative to it.
 
     **Raises:** `OSError` if the file cannot be written.
     """

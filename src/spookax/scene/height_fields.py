@@ -34,9 +34,7 @@ class HeightField(Placed):
         description="File of the heights instead, relative to the scene file: rows as above (.npy, .csv), or a grey "
         "picture seen from above (.png)",
     )
-    scale: Positive = Field(
-        default=1.0, description="Metres per unit of the file; of a picture from black to white"
-    )
+    scale: Positive = Field(default=1.0, description="Metres per unit of the file; of a picture from black to white")
 
     @pydantic.model_validator(mode="after")
     def _one_grid(self) -> "HeightField":

@@ -90,6 +90,7 @@ class Mesh(Placed):
     file: FileBeside = Field(description="File of the mesh, relative to the scene file")
     scale: Positive = Field(default=1.0, description="Metres per unit of length of the mesh file")
 
+
 Shape = Annotated[Box | Cylinder | Capsule | Sphere | Mesh, Field(discriminator="type")]
 
 

@@ -225,7 +225,7 @@ def _numbers(scene: Scene, row: Any) -> dict[str, float]:
 
 
 def _size(surface: Surface) -> tuple[float, float, float]:
-    """Lengths of a surface: of a box or field, radius and length of what is round, extents of a mesh, none of a plane."""
+    """Lengths of a surface: of a box or field, radius and length of what is round, extents of a mesh, no other."""
     if surface.type == "box":
         return surface.size
     if surface.type == "height_field":

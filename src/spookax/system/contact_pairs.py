@@ -13,7 +13,14 @@ import numpy as np
 
 from .._typing import AnyArray
 from ..collision import KINDS, Most
-from ..scene.contacts import HeightFieldSurface, joined_bodies, kind_of_pair, pairs_of
+from ..scene.contacts import (
+    CapsuleSurface,
+    HeightFieldSurface,
+    SphereSurface,
+    joined_bodies,
+    kind_of_pair,
+    pairs_of,
+)
 from ..scene.height_fields import heights_of, window
 from ..scene.hulls import Hull, hull_of
 from ..scene.model import Scene
@@ -62,8 +69,8 @@ class Contacts:
 
     `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed;
     `bounces`: impacts are elastic in part; `turns`: spinning or rolling is resisted. `slots`: how many pairs of every
-    kind are looked at in a step; none where all are. `windows`: how many cells of a height field to every side a ball or
-    the end of a capsule reaches, and a capsule from its middle.
+    kind are looked at in a step; none where all are. `windows`: how many cells of a height field a ball or the end of a
+    capsule reaches to every side, and a capsule from its middle.
     """
 
     surfaces: tuple[Surface, ...] = ()
@@ -204,9 +211,10 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
 
     bounces, turns = some("restitution"), some("spinning_friction", "rolling_friction")
     slots = _slots(surfaces, pairs, found.slots)
-    round_ones = [s for s in found.surfaces.values() if s.type in ("sphere", "capsule")]
+    round_ones = [s for s in found.surfaces.values() if isinstance(s, SphereSurface | CapsuleSurface)]
     ball = max((s.radius for s in round_ones), default=0.0)
-    whole = max((s.radius + getattr(s, "length", 0.0) / 2 for s in round_ones), default=0.0)
+    capsules = [s for s in round_ones if isinstance(s, CapsuleSurface)]
+    whole = max((s.radius + s.length / 2 for s in capsules), default=0.0)
     windows = [max((window(s.size, cells[n], reach) for n, s in fields.items()), default=1) for reach in (ball, whole)]
     return Contacts(
         surfaces,
