@@ -20,7 +20,7 @@ from spookax.scene.shapes import Mesh
 DRAWS = 100
 CUT = {"box", "mesh", "cylinder"}  # their places slide along the cut of two faces
 FIXED = [kind for kind in KINDS if not set(kind) <= CUT]
-OVER_RIDGES = ("cylinder", "height_field")  # it passes a ridge on the planes of the triangles beside it
+OVER_RIDGES = ("cylinder", "height_field")  # its lowest point slides along the rim there
 OF_WORLD = ("plane", "height_field")
 ROUND = [kind for kind in FIXED if kind[1] not in OF_WORLD]
 SIZE = {
@@ -104,7 +104,7 @@ def test_the_smallest_gap_is_the_distance(kind):
     assert np.all(gap[~apart] < 2e-3)
 
 
-@pytest.mark.parametrize("kind", FIXED, ids="-".join)
+@pytest.mark.parametrize("kind", [kind for kind in FIXED if kind != OVER_RIDGES], ids="-".join)
 def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
     """Its derivative along a motion of both is the normal's part of their relative velocity at the place."""
     r, turn = draws(kind, 1)
@@ -132,7 +132,7 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
     np.testing.assert_allclose(rate[place][apart], expected[place][apart], rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FIXED if kind != OVER_RIDGES], ids="-".join)
+@pytest.mark.parametrize("kind", FIXED, ids="-".join)
 def test_no_pair_is_farther_apart_than_the_broad_phase_says(kind):
     """It is a bound from below on the gap, and the gap above a plane."""
     r, turn = draws(kind)

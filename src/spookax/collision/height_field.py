@@ -50,8 +50,7 @@ def mesh(A: Posed, B: Posed) -> Places:
 def cylinder(A: Posed, B: Posed) -> Places:
     """Of either rim the four points on which it stands, and the lowest above the ground on either side of the axis.
 
-    The lowest is that above the plane of a triangle, also where it is beside that triangle: over a ridge, which it then
-    passes at a small distance.
+    The lowest is that above the plane of a triangle; over a ridge it may lie above the triangle beside that.
     """
     up = B.R[:, 2]
     level = rotation.cross(A.R[:, 2], up)
@@ -63,7 +62,7 @@ def cylinder(A: Posed, B: Posed) -> Places:
         middle = A.r + sign * A.size[1] * A.R[:, 2]
         rest, *one = _lowest(A, B, middle + A.size[0] * level, rim)
         _, *other = _lowest(A, B, middle - A.size[0] * level, rim)
-        same = jnp.all(one[1] == other[1])
+        same = jnp.all(one[0] == other[0])
         found += [rest, one, (*other[:3], other[3] & ~same)]
     point, normal, gap, live = (jnp.concatenate(part) for part in zip(*found, strict=True))
     return point, normal, gap, live
@@ -73,15 +72,14 @@ def _lowest(A: Posed, B: Posed, at: Float[Array, " 3"], rim: slice) -> tuple[Pla
     """The points of a rim on which a cylinder stands; then the place of its lowest above the plane of a triangle: that
     below a point, and twice that below the lowest."""
 
-    def of_triangle(at: Array) -> tuple[Array, ...]:
-        corner, n, inside = triangles.below(B, matvec(B.R.T, at - B.r)[None])
+    def of_triangle(at: Array) -> tuple[Array, Array]:
+        _, n, _ = triangles.below(B, matvec(B.R.T, at - B.r)[None])
         points, live = plane.rims(A, matvec(B.R, n[0]))
-        lowest = matvec(B.R.T, points[rim][-1] - B.r)
-        return points[rim], live[rim], n, jnp.sum(n * (lowest[None] - corner), axis=-1), inside
+        return points[rim], live[rim]
 
-    points, live, n, gap, inside = of_triangle(of_triangle(of_triangle(at)[0][-1])[0][-1])
-    point, normal, height, within = _points(B, points[:4])
-    return (point, normal, height, within & live[:4]), points[4:], matmul(n, B.R.T), gap, inside
+    points, live = of_triangle(of_triangle(of_triangle(at)[0][-1])[0][-1])
+    point, normal, height, within = _points(B, points)
+    return (point[:4], normal[:4], height[:4], (within & live)[:4]), point[4:], normal[4:], height[4:], within[4:]
 
 
 def _points(B: Posed, points: Float[Array, "k 3"]) -> Places:
