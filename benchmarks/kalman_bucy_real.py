@@ -18,7 +18,7 @@ from spookax.study.comparing.method_names import NAMES
 from spookax.study.comparing.methods import compare_methods
 
 from .measure import Row, row
-from .trust_sets import FOLDER, SETS, as_joint_angles, cut_windows
+from .trust_sets import FOLDER, SETS, Set, as_joint_angles, cut_windows
 
 G = 9.81  # [m/s^2]
 BASE = ("B/A", "C/A", "G1/A [1/s^2]", "G2/A [1/s^2]")
@@ -28,10 +28,10 @@ METHODS = tuple(name for name in NAMES if name not in ("smoother", "network"))
 
 
 def run(part: str = "") -> list[Row]:
-    """`double`, `ibm` or both; `SET.base` and `SET.methods` do one half."""
+    """`double`, `double_air` (the arms meet air), `ibm`, or all; `SET.base` and `SET.methods` do one half."""
     name, _, half = part.partition(".")
     rows: list[Row] = []
-    for chosen in [name] if name else ("double", "ibm"):
+    for chosen in [name] if name else ("double", "double_air", "ibm"):
         rows += _methods(chosen) if half != "base" else []
         rows += _base(chosen) if half != "methods" else []
     return rows
@@ -39,7 +39,7 @@ def run(part: str = "") -> list[Row]:
 
 def _methods(name: str) -> list[Row]:
     data, rows = SETS[name](), []
-    path = _written(name, data.fitted, data.other)
+    path = _written(name, data, data.fitted, data.other)
     compared = compare_methods(path, METHODS, report=lambda text: print(text, flush=True))
     for method, told in compared.content["methods"].items():
         rows.append(
@@ -74,7 +74,7 @@ def _base(name: str) -> list[Row]:
         groups = [cut_windows(file, 2, [(5.0 * k, 5.0 * k + 0.5) for k in range(6)]) for file in files]
     rows: list[Row] = []
     for group in groups:
-        path = _written(f"{name}_part", group, [])
+        path = _written(f"{name}_part", data, group, [])
         estimate = sx.identify(sx.load_study(path))
         values = {p: v["value"] for p, v in estimate.parameters.items()}
         found.append(_base_of(path, values))
@@ -96,8 +96,7 @@ def _row(name: str, method: str, what: str, value: float) -> Row:
     return row(f"{name}, {method}", what, float(value), "")
 
 
-def _written(name: str, recordings: Sequence[Any], validate: Sequence[Any]) -> Path:
-    data = SETS[name.split("_")[0]]()
+def _written(name: str, data: Set, recordings: Sequence[Any], validate: Sequence[Any]) -> Path:
     content = {"spookax": 1, "scene": str(data.scene), "recordings": recordings, "parameters": data.parameters}
     path = FOLDER / f"{name}_methods.yaml"
     path.write_text(yaml.safe_dump(content | ({"validate": validate} if validate else {})), encoding="utf-8")

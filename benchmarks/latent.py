@@ -3,7 +3,7 @@
 `latent.force` scores the source's record, `latent.length` times the filter against the number of samples. By the chain
 of `spookax latent`: `latent.table` has the source's tables, `latent.coverage` the bands on drawn records,
 `latent.frame` a real frame, `latent.sweeps` curves over noise, length and rate. `latent.two` has two masses with two
-contacts.
+contacts, `latent.ageing` friction with a memory.
 """
 
 import numpy as np
@@ -16,7 +16,14 @@ from .measure import Row, row, timed
 
 def run(part: str) -> list[Row]:
     """One of those above."""
-    from . import latent_coverage, latent_frame, latent_sweeps, latent_table, latent_two
+    from . import (
+        latent_ageing,
+        latent_coverage,
+        latent_frame,
+        latent_sweeps,
+        latent_table,
+        latent_two,
+    )
 
     parts = {
         "force": _force,
@@ -26,6 +33,7 @@ def run(part: str) -> list[Row]:
         "frame": latent_frame.run,
         "sweeps": latent_sweeps.run,
         "two": latent_two.run,
+        "ageing": latent_ageing.run,
     }
     return parts[part]()
 

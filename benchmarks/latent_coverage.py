@@ -3,9 +3,10 @@
 import numpy as np
 
 from spookax.study.latent.fitting import Fitted, along_axes, averaged, fitted
+from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.record import Record
 from spookax.study.latent.static import static_friction
-from spookax.study.latent.switching_model import Force, Mechanism, Setting
+from spookax.study.latent.switching_model import Force
 
 from .latent_records import Drawn, drawn
 from .latent_setup import nmse
@@ -49,9 +50,9 @@ NAMES = (
 
 def _scores(made: Drawn, i: int) -> list[float]:
     time, u = made.h[i] * np.arange(SAMPLES), made.u[i]
-    record = Record(f"record {i}", time, made.h[i], made.y[i], u[:, None], "displacement", "")
-    m = Mechanism(made.mass[i], made.damping[i], made.stiffness[i])
-    found: Fitted = fitted([record], m, Setting("displacement", False, 3), None, lambda _: None)
+    record = Record(f"record {i}", time, made.h[i], made.y[i][:, None], u[:, None], ("displacement",), "")
+    known = Oscillator(Mechanism(made.mass[i], made.damping[i], made.stiffness[i]))
+    found: Fitted = fitted([record], known, 3, None, lambda _: None)
     force, [spread] = found.forces[0], averaged(found, along_axes(found.log, found.covariance), lambda _: None)
     scores = []
     for each in (force, spread, found.alone[0]):
@@ -68,9 +69,9 @@ def _scores(made: Drawn, i: int) -> list[float]:
 
 def _static(made: Drawn, i: int, force: Force) -> float:
     """Error beside the largest force that holds the mass in the record [%]; NaN if no stop tells it."""
-    pull = made.u[i] - made.stiffness[i] * force.x[:, 0]
+    pull = made.u[i] - made.stiffness[i] * force.x[:, 0] - made.damping[i] * force.x[:, 1]
     time = made.h[i] * np.arange(SAMPLES)
-    told = static_friction(time, pull, force.x, force.sd, force.probability, made.mass[i], made.damping[i])
+    told = static_friction(time, pull, force.x, force.sd, force.probability, made.mass[i])
     if told is None or not np.any(made.sticks[i] > 0.5):
         return np.nan
     return float(100 * (told.mean / np.max(np.abs(made.force[i][made.sticks[i] > 0.5])) - 1))

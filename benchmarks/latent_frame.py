@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from spookax.study.latent.base import smoothed
-from spookax.study.latent.forward import SUBSTEPS, forward, load_on, scene_of
+from spookax.study.latent.forward import SUBSTEPS, forward
 from spookax.study.latent.laws import SceneLaw
+from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.record import read_records
 from spookax.study.latent.run import latent
 from spookax.study.latent.section import LatentStudy
-from spookax.study.latent.switching_model import Mechanism
 
 from .measure import Row, row
 
@@ -50,25 +49,27 @@ def run() -> list[Row]:
         of = f"{normal} N"
         content = latent(study(grams)).content
         (told,) = content["runs"].values()
-        laws[grams] = SceneLaw(**content["law"]["in_scene"])
+        laws[grams] = SceneLaw(**content["contacts"]["mass"]["law"]["in_scene"])
         found[grams] = [content["mechanism"]["numbers"][name]["used"] for name in ("damping", "stiffness")]
         offsets[grams] = content["mechanism"]["offset"]
         rows.append(row(of, "NMSE of the prediction", told["prediction_nmse"], "%"))
         rows.append(row(of, "damping", found[grams][0], "N s/m"))
         rows.append(row(of, "stiffness", found[grams][1], "N/m"))
-        rows.append(row(of, "static friction", content["static_friction"]["mean"], "N"))
-        rows.append(row(of, "sd of it", content["static_friction"]["sd"], "N"))
+        static = content["contacts"]["mass"]["static_friction"]
+        rows.append(row(of, "static friction", static["mean"], "N"))
+        rows.append(row(of, "sd of it", static["sd"], "N"))
         for speed in SPEEDS:
             rows.append(row(of, f"friction at {1e3 * speed:g} mm/s", float(_level(laws[grams], speed)), "N"))
     share = (3.5 - 2.5) / (5.5 - 2.5)
     between = SceneLaw(*(float((1 - share) * a + share * b) for a, b in zip(laws[250], laws[550], strict=True)))
     damping, stiffness = ((1 - share) * a + share * b for a, b in zip(found[250], found[550], strict=True))
-    m = Mechanism(MASS, damping, stiffness)
-    (record,) = map(smoothed, read_records(study(350)))
-    start = np.array([record.y[0], float(np.gradient(record.y, record.h)[0])])
-    scene = scene_of("between", m, between, record.h / SUBSTEPS, start)
+    known = Oscillator(Mechanism(MASS, damping, stiffness), base=True)
+    (record,) = read_records(study(350))
+    seen = known.seen(record)
+    start = np.array([record.y[0, 0], float(np.gradient(record.y[:, 0], record.h)[0])])
+    scene = known.scene("between", [between], record.h / SUBSTEPS, start)
     for name, offset in (("zeros of its own sensors", offsets[350]), ("zeros as they are", 0.0)):
-        nmse = forward(scene, record, load_on(record, m, True, offset), start).nmse
+        [nmse] = forward(scene, known.readings, record, known.loads(seen, offset), start).nmse
         rows.append(row("3.5 N by the law of the others", f"NMSE of the prediction, {name}", nmse, "%"))
     return rows
 

@@ -11,12 +11,12 @@ import numpy as np
 import scipy.interpolate
 
 from spookax.study.latent.fitting import fitted
-from spookax.study.latent.forward import SUBSTEPS, forward, scene_of
+from spookax.study.latent.forward import SUBSTEPS, forward
 from spookax.study.latent.laws import fit_laws, for_scene
+from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.record import Record
 from spookax.study.latent.sliding import sliding_points
 from spookax.study.latent.static import static_friction
-from spookax.study.latent.switching_model import Mechanism, Setting
 
 from .chart import curves
 from .latent_setup import DAMPING, MASS, STIFFNESS, folder, nmse
@@ -114,9 +114,9 @@ def _scores(made: Truth, noise: float, length: float, rate: int) -> dict[str, fl
     every, count = FASTEST // rate, round(length * rate) + 1
     at = every * np.arange(count)
     y = made.z[at] + noise * np.random.default_rng(0).normal(size=count)
-    record = Record("run", at / FASTEST, 1.0 / rate, y, made.u[at, None], "displacement", "")
-    m = Mechanism(MASS, DAMPING, STIFFNESS)
-    found = fitted([record], m, Setting("displacement", False, 3), None, lambda _: None)
+    record = Record("run", at / FASTEST, 1.0 / rate, y[:, None], made.u[at, None], ("displacement",), "")
+    known = Oscillator(Mechanism(MASS, DAMPING, STIFFNESS))
+    found = fitted([record], known, 3, None, lambda _: None)
     [force] = found.forces
     sticks = np.argmax(force.probability, axis=1) == 1
     scores = {
@@ -126,9 +126,9 @@ def _scores(made: Truth, noise: float, length: float, rate: int) -> dict[str, fl
         "outside 90 % bands": float(100 * np.mean(np.abs(force.x[:, 2] - made.force[at]) > 1.645 * force.sd[:, 2])),
     }
     points, _ = sliding_points(force.x, force.sd, force.probability)
-    pull = made.u[at] - STIFFNESS * force.x[:, 0]
-    static = static_friction(record.time, pull, force.x, force.sd, force.probability, MASS, DAMPING)
+    pull = made.u[at] - STIFFNESS * force.x[:, 0] - DAMPING * force.x[:, 1]
+    static = static_friction(record.time, pull, force.x, force.sd, force.probability, MASS)
     [law] = fit_laws(["dieterich-ruina"], points, static)
-    scene = scene_of("oscillator", m, for_scene(law, points, static), record.h / SUBSTEPS, force.x[0, :2])
-    simulated = forward(scene, record, made.u[at], force.x[0, :2])
-    return scores | {"prediction, NMSE": nmse(simulated.z, made.z[at])}
+    scene = known.scene("oscillator", [for_scene(law, points, static)], record.h / SUBSTEPS, force.x[0, :2])
+    simulated = forward(scene, known.readings, record, record.u, force.x[0, :2])
+    return scores | {"prediction, NMSE": nmse(simulated.z[:, 0], made.z[at])}

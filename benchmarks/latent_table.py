@@ -8,9 +8,10 @@ import numpy as np
 
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.fitting import fitted
+from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.record import Record
 from spookax.study.latent.sliding import sliding_points
-from spookax.study.latent.switching_model import NAMES, Force, Mechanism, Setting
+from spookax.study.latent.switching_model import KINDS, Force
 
 from .latent_setup import DAMPING, MASS, STEP, STIFFNESS, folder, nmse, nmv, record
 from .latent_setup import Record as Truth
@@ -24,14 +25,14 @@ PASSES = 4
 def run() -> list[Row]:
     """NMSE (24), normalised mean variance (25), regime error, coverage; corrections (32)."""
     truth, rows = record(folder()), []
-    own = Record("oscillator", truth.time, STEP, truth.y, truth.u[:, None], "displacement", "")
+    own = Record("oscillator", truth.time, STEP, truth.y[:, None], truth.u[:, None], ("displacement",), "")
     for count in (3, 5):
-        found = fitted([own], TRUE, Setting("displacement", False, count), None, lambda _: None)
+        found = fitted([own], Oscillator(TRUE), count, None, lambda _: None)
         if count == 3:
             rows += _scores("one regime", found.alone[0], truth)
         rows += _scores(f"I = J = {count}", found.forces[0], truth)
         sd = np.sqrt(np.diag(found.covariance))
-        for name, log, s in zip(NAMES, found.log, sd, strict=True):
+        for name, log, s in zip(KINDS, found.log, sd, strict=True):
             rows.append(
                 row(
                     f"I = J = {count}", f"hyperparameter {name}", float(np.exp(log)), f"SI, a factor of {np.exp(s):.2g}"
@@ -39,7 +40,7 @@ def run() -> list[Row]:
             )
     m = GUESS
     for number in range(PASSES):
-        found = fitted([own], m, Setting("displacement", False, 3), None, lambda _: None)
+        found = fitted([own], Oscillator(m), 3, None, lambda _: None)
         fix = _correction(own, found.forces[0], m)
         m = Mechanism(*(float(getattr(m, name)) + fix.change[name] for name in Mechanism._fields))
         for name in Mechanism._fields:

@@ -11,7 +11,6 @@ import functools
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -31,6 +30,8 @@ from spookax.stepping.spook import default_solver
 from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.running.setup import set_up
 
+from . import sizes
+from .equations import HERE, Place, equations
 from .gradients import MODES, Case
 from .measure import ROOT, Row
 from .mechanisms import Mechanism, four_bar, furuta, swinging
@@ -46,21 +47,13 @@ PARTS = {  # modules of each part, of a path below src/spookax
 }
 REST = "the rest"
 STEPS = 100
-SIZES = (4, 16, 64)  # links of a chain
-DRIVES: dict[str, dict[str, float]] = {
-    "": {},
-    "torque": {"max_force": 3.0},
-    "dc": {"gain": 0.1, "back_emf": 0.1},
-    "position": {"stiffness": 2.0, "damping": 0.1},
-}
 LINES = 25  # that `primitives.lines` prints for every program
-_HERE = str(Path(sx.__file__).parent) + "/"
 
 
 def run(part: str = "") -> list[Row]:
     """Parts of every program; `lines`: the lines that most primitives come from; `sizes`: larger mechanisms."""
     if part == "sizes":
-        return [_size(links, kind) for links in SIZES for kind in DRIVES]
+        return sizes.run()
     programs = {**_of_steps(), **_of_identification()}
     return [row for name, program in programs.items() for row in (_lines if part == "lines" else _parts)(name, program)]
 
@@ -110,31 +103,13 @@ def _of_identification() -> dict[str, Program]:
     return {"demo: _follow": (follow.__wrapped__, args), **programs}
 
 
-def _size(links: int, kind: str) -> Row:
-    """A chain with a motor on every joint: equations of one step and of what is prepared, functions as often called."""
-    chain = swinging(links).scene
-    motors = {f"m_{name}": {"type": kind, "joint": name, **DRIVES[kind]} for name in chain.joints} if kind else {}
-    system, params = sx.build(sx.Scene.model_validate(chain.plain() | {"motors": motors}))
-    state = jax.eval_shape(lambda p: sx.state_from_joints(system, p), params)
-    prepared = jax.eval_shape(functools.partial(prepare, system), params)
-    command = jnp.zeros(len(motors))
-    traced = jax.make_jaxpr(lambda p, s, u: step(system, p, s, u))(prepared, state, command)
-    before = jax.make_jaxpr(functools.partial(prepare, system))(params)
-    counts = {"step": traced.jaxpr, "prepared": before.jaxpr}
-    return {
-        "links": links,
-        "motors": kind or "none",
-        **{n: sum(1 for _ in _primitives(jaxpr)) for n, jaxpr in counts.items()},
-    }
-
-
 # --- counting
 
 
 def _parts(name: str, program: Program) -> list[Row]:
     traced, seconds, compiled = _compiled(*program)
     once, called = collections.Counter(), collections.Counter()
-    for place, new in _primitives(traced.jaxpr.jaxpr):
+    for place, new in equations(traced.jaxpr.jaxpr):
         called[_part(place)] += 1
         once[_part(place)] += new
     fusions = collections.Counter(map(_part, _fusions(compiled.as_text())))
@@ -151,7 +126,7 @@ def _lines(name: str, program: Program) -> list[Row]:
     traced, _, _ = _compiled(*program, only_trace=True)
     count = collections.Counter(
         next((f"{file}:{line} {function}" for file, function, line in place), "elsewhere")
-        for place, _ in _primitives(traced.jaxpr.jaxpr)
+        for place, _ in equations(traced.jaxpr.jaxpr)
     )
     return [{"case": name, "line": line, "primitives": number} for line, number in count.most_common(LINES)]
 
@@ -178,43 +153,6 @@ def _compiled(
     end = time.process_time()
     times = {"trace [s]": after_trace - began, "lower [s]": after_lower - after_trace, "compile [s]": end - after_lower}
     return traced, times, compiled
-
-
-Place = tuple[tuple[str, str, int], ...]
-"""The package's functions that were being called, innermost first: file below the package, name, line."""
-
-
-def _primitives(jaxpr: Any) -> Iterator[tuple[Place, bool]]:
-    """Place of every primitive, as often as it is called, and whether it is met for the first time."""
-    met: set[int] = set()
-
-    def walk(jaxpr: Any, caller: Place) -> Iterator[tuple[Place, bool]]:
-        new = id(jaxpr) not in met
-        met.add(id(jaxpr))
-        for equation in jaxpr.eqns:
-            place = _place_of(equation.source_info.traceback) + caller  # what is traced once knows no caller
-            below = list(_jaxprs(equation.params))
-            if not below:
-                yield place, new
-            for part in below:
-                yield from walk(part, place if equation.primitive.name in ("jit", "pjit") else caller)
-
-    yield from walk(jaxpr, ())
-
-
-def _jaxprs(params: dict[str, Any]) -> Iterator[Any]:
-    for value in params.values():
-        for item in value if isinstance(value, list | tuple) else (value,):
-            if hasattr(item, "eqns"):
-                yield item
-            elif hasattr(item, "jaxpr") and hasattr(item.jaxpr, "eqns"):
-                yield item.jaxpr
-
-
-def _place_of(traceback: Any) -> Place:
-    frames = traceback.frames if traceback is not None else ()
-    ours = ((frame.file_name, frame.function_name, frame.line_num) for frame in frames)
-    return tuple((file[len(_HERE) :], name, line) for file, name, line in ours if file.startswith(_HERE))
 
 
 def _part(place: Place) -> str:
@@ -244,7 +182,7 @@ def _fusions(hlo: str) -> Iterator[Place]:
         location = tables["FileLocations"][number(text, "file_location_id")]
         file = tables["FileNames"][number(location, "file_name_id")].strip('"')
         name = tables["FunctionNames"][number(location, "function_name_id")].strip('"')
-        mine = ((file[len(_HERE) :], name, number(location, "line")),) if file.startswith(_HERE) else ()
+        mine = ((file[len(HERE) :], name, number(location, "line")),) if file.startswith(HERE) else ()
         return mine + place(number(text, "parent_frame_id") - 1)
 
     for line in hlo.splitlines():

@@ -80,6 +80,21 @@ def _of_pendulum(count: int, offsets: bool) -> dict[str, Any]:
     return found
 
 
+def _in_air(name: str, found: Set) -> Set:
+    """The same with the law `air` of `spookax choose-friction` in place of viscous friction: drag on the first joint,
+    air against the other arms."""
+    scene, parameters = yaml.safe_load(found.scene.read_text(encoding="utf-8")), dict(found.parameters)
+    for i, (joint, arm) in enumerate(zip(scene["joints"], scene["bodies"], strict=True)):
+        if i == 0:
+            scene["joints"][joint]["friction"]["drag"] = 1e-5
+            parameters[f"joints.{joint}.friction.drag"] = {}
+            continue
+        del scene["joints"][joint]["friction"]["viscous"], parameters[f"joints.{joint}.friction.viscous"]
+        scene["bodies"][arm]["air"] = {"viscous": 1e-3, "drag": 1e-2}
+        parameters |= {f"bodies.{arm}.air.{key}": {} for key in ("viscous", "drag")}
+    return found._replace(scene=_written(name, scene), parameters=parameters)
+
+
 def cut_windows(file: str, count: int, spans: list[tuple[float, float]], **more: Any) -> Recordings:
     sensors = {f"encoder{i + 1}": f"q{i + 1}" for i in range(count)}
     base = {"file": file, "time": "t", "sensors": sensors, **more}
@@ -192,8 +207,11 @@ SETS: dict[str, Callable[[], Set]] = {
     "single": single,
     "single_drag": lambda: single(drag=True),
     "double": double,
+    "double_air": lambda: _in_air("double_air", double()),
     "triple": triple,
+    "triple_air": lambda: _in_air("triple_air", triple()),
     "ibm": ibm,
+    "ibm_air": lambda: _in_air("ibm_air", ibm()),
     "dfki_simple": dfki_simple,
     "dfki_double": dfki_double,
     "furuta_odrive": furuta_odrive,

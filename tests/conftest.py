@@ -53,10 +53,9 @@ STRICT = {"jax_numpy_rank_promotion": "raise", "jax_numpy_dtype_promotion": "str
 def pytest_configure(config: pytest.Config) -> None:
     """No silent change of rank or dtype; and compiling is what the tests cost."""
     os.environ.setdefault("XLA_FLAGS", QUICK)  # before the first array
-    if config.option.markexpr != "slow":  # not all of the slow tests have been gone through
-        for name, value in STRICT.items():
-            jax.config.update(name, value)
-            os.environ[name.upper()] = value  # of processes that a test starts, which share kept programs with it
+    for name, value in STRICT.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = value  # of processes that a test starts, which share kept programs with it
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
 
 

@@ -178,13 +178,16 @@ def test_what_comes_from_the_cache_of_jax_is_not_kept(folder, built, monkeypatch
     assert files(folder) == []
 
 
-@pytest.mark.parametrize("what", ["jax", "processor", "XLA", "code"])
+@pytest.mark.parametrize("what", ["jax", "blackjax", "processor", "XLA", "code"])
 def test_other_versions_options_processors_and_code_have_programs_of_their_own(folder, built, monkeypatch, what):
     keep(folder)
     _fingerprint.surroundings.cache_clear()
     if what == "jax":
         version = _fingerprint.importlib.metadata.version
         monkeypatch.setattr(_fingerprint.importlib.metadata, "version", lambda name: version(name) + "+other")
+    elif what == "blackjax":  # of an extra
+        known = _fingerprint._version
+        monkeypatch.setattr(_fingerprint, "_version", lambda name: "1.0+other" if name == "blackjax" else known(name))
     elif what == "processor":
         monkeypatch.setattr(_fingerprint, "_processor", lambda: "flags: none")
     elif what == "XLA":

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import control as control
     from . import envs as envs
     from ._compiled import jit as jit
+    from ._contact_points import ContactPoints as ContactPoints
     from .estimation.continuous import KalmanBucy as KalmanBucy
     from .loading import enable_inline_calls as enable_inline_calls
     from .loading import enable_x64 as enable_x64
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .scene.row_types import register_row as register_row
     from .stepping import Simulator as Simulator
     from .stepping import Trajectory as Trajectory
+    from .stepping import contact_points as contact_points
     from .stepping import inverse_dynamics as inverse_dynamics
     from .stepping import rollout as rollout
     from .stepping import rollouts as rollouts

@@ -23,7 +23,7 @@ import numpy as np
 _KNOWN = frozenset(
     ("spookax", "jax", "jaxlib", "equinox", "jaxtyping", "numpy", "builtins", "functools", "operator", "math")
 )
-_VERSIONED = ("jax", "jaxlib", "equinox", "lineax", "numpy", "optimistix")
+_VERSIONED = ("blackjax", "jax", "jaxlib", "equinox", "lineax", "numpy", "optimistix")
 # settings of JAX that change what is logged or where compiled programs are kept, not what they compute
 _IDLE = ("compilation_cache", "persistent_cache", "log", "traceback", "pprint", "captured_constants", "raise_")
 
@@ -62,10 +62,18 @@ def surroundings() -> bytes:
     for file in sorted(home.rglob("*.py")):
         digest.update(f"{file.relative_to(home)}\0".encode() + file.read_bytes())
     device = jax.devices()[0]
-    versions = [importlib.metadata.version(name) for name in _VERSIONED]
+    versions = [_version(name) for name in _VERSIONED]
     said = (versions, platform.machine(), _processor(), os.environ.get("XLA_FLAGS"), device.client.platform_version)
     digest.update(repr((said, device.platform, device.device_kind, len(jax.devices()))).encode())
     return digest.digest()
+
+
+def _version(name: str) -> str | None:
+    """Of a library; None where it is not installed, as those of extras need not be."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def settings() -> bytes | None:

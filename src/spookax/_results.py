@@ -34,6 +34,10 @@ class MLCP_RESULTS(eqx.Enumeration):
         "are too stiff for the arithmetic (raise `contacts.relative_compliance`, or use float64), bodies that start "
         "deep inside each other, or a step size too large for the motion."
     )
+    contact_slip = (
+        "The slip of contacts did not settle within the limit of passes (`contacts.passes: settled`). Coulomb's law "
+        "may have no solution there, or several: use a number of passes, a smaller friction, or a shorter step."
+    )
     contact_slots = (
         "More pairs of surfaces were near each other than there are slots for, so that some contacts were left out. "
         "Raise `contacts.slots`: it counts the pairs of one kind, such as box on box."

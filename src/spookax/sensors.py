@@ -6,14 +6,18 @@ s = 1 nothing later than t_k+1 has a part in it, so that this is what a controll
 the rate of the last step carried half a step on.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ._typing import Array, Float, Scalar
 from .constraints import Prepared, axes, frames
 from .constraints.assemble import velocity
 from .math import rotation
+from .math.blocks import in_order, take
 from .math.product import matvec
 from .system import State, System
 
@@ -27,29 +31,52 @@ def readings(
     s: Scalar | Float[Array, " channels"],
 ) -> Float[Array, " channels"]:
     """What sensors say at t_k + s h, without their offsets; what one with a `delay` says then is that much older."""
-    out: list[Array] = []
-    there = place = rate = None
-    column, delays = 0, any(system.sensors[i].delayed for i in sensors)
-    for i in sensors:
-        sensor = system.sensors[i]
-        if there is None or delays:
-            at = s[column] if jnp.ndim(s) else s
-            if sensor.delayed:
-                at = at - engine.params.age[i] / engine.params.step
-            there, place, rate = between(system, engine, now, after, at, sensor.delayed)
-        column += sensor.size
-        if sensor.type == "joint_position":
-            out.append(axes.encoder(system, engine.params.cyclic, i, place)[None])  # pyright: ignore
-        elif sensor.type == "joint_rate":
-            out.append(rate[sensor.target][None])  # pyright: ignore
-        else:
-            R = rotation.matrix(there.e[sensor.target])
-            origin = there.r[sensor.target] - matvec(R, engine.params.com[sensor.target])
-            if sensor.type == "body_pose":
-                out += [origin, rotation.log(there.e[sensor.target])]
-            else:
-                out.append(origin + matvec(R, engine.params.point[i]))
-    return jnp.concatenate(out)
+    groups: dict[tuple[str, bool], list[int]] = {}
+    for place, i in enumerate(sensors):
+        groups.setdefault((system.sensors[i].type, system.sensors[i].delayed), []).append(place)
+    delays = any(delayed for _, delayed in groups)
+    begin = np.cumsum([0, *(system.sensors[i].size for i in sensors)]).tolist()
+    parts, order, moment = [], [], None
+    for (kind, delayed), places in groups.items():
+        mine = [sensors[place] for place in places]
+        if delays:  # each reads a time of its own
+            at = take(s, [begin[p] for p in places]) if jnp.ndim(s) else jnp.broadcast_to(s, (len(places),))
+            if delayed:
+                at = at - take(engine.params.age, mine) / engine.params.step
+            moment = jax.vmap(functools.partial(between, system, engine, now, after, delayed=delayed))(at)
+        elif moment is None:
+            moment = between(system, engine, now, after, s[0] if jnp.ndim(s) else s)
+        found = _read(system, engine, kind, mine, moment, delays)
+        parts.append(found.reshape(-1))
+        order += [(p, k) for p in places for k in range(system.sensors[sensors[p]].size)]
+    return in_order(parts, order)
+
+
+def _read(
+    system: System,
+    engine: Prepared,
+    kind: str,
+    mine: list[int],
+    moment: tuple[State, Array | None, Array | None],
+    each: bool,
+) -> Float[Array, "mine ..."]:
+    """What sensors of one type read at a moment; `each`: of moments of their own, along a first axis."""
+    there, position, rate = moment
+    targets = [system.sensors[i].target for i in mine]
+
+    def of_target(values: Array) -> Array:
+        return values[np.arange(len(mine)), np.array(targets)] if each else take(values, targets)
+
+    if kind == "joint_position":
+        return axes.encoders(system, engine.params.cyclic, mine, of_target(position))  # pyright: ignore
+    if kind == "joint_rate":
+        return of_target(rate)  # pyright: ignore
+    e = of_target(there.e)
+    R = rotation.matrix(e)
+    origin = of_target(there.r) - matvec(R, take(engine.params.com, targets))
+    if kind == "body_pose":
+        return jnp.concatenate([origin, rotation.log(e)], axis=1)
+    return origin + matvec(R, take(engine.params.point, mine))
 
 
 def between(

@@ -1,4 +1,4 @@
-"""Folders of estimates whose numbers are no possible scene."""
+"""Folders of estimates: those whose numbers are no possible scene, and those of bodies that touch."""
 
 import json
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cli.scenes import run
 
+from spookax import ContactPoints
 from spookax.scene import Scene, get_number
 from spookax.study.identifying.estimate import Estimate, identified_scene
 
@@ -37,3 +38,22 @@ def test_an_impossible_scene_is_not_written_and_the_folder_says_why(tmp_path, co
     assert result.exit_code == 2
     for text in ("holds no identified scene: unphysical", "bodies.arm.inertia violates the triangle inequality"):
         assert text in result.stderr
+
+
+def test_the_motion_of_an_estimate_is_shown_with_its_contacts(tmp_path):
+    found = estimate({})
+    time, up = np.array([0.0, 0.5, 1.0]), np.tile([0.0, 0.0, 1.0], (2, 1, 1))
+    pair, names = np.zeros((2, 1), dtype=int), (("arm", "floor"),)
+    touching = ContactPoints(time[:2], 0 * up, up, np.zeros((2, 1)), 4 * up, pair, names)
+    states = {"state_time": time, "r": np.zeros((3, 1, 3)), "e": np.tile([1.0, 0, 0, 0], (3, 1, 1))}
+    states |= {f"contacts/{key}": array for key, array in touching.arrays().items()}
+    found.states |= {f"toss/{key}": array for key, array in states.items()}
+    found.save(tmp_path)
+    page = tmp_path / "page.html"
+    assert run("view", str(tmp_path), "--html", str(page)).exit_code == 0
+    assert "arm on floor" in page.read_text(encoding="utf-8")
+    del found.states["toss/contacts/force"]
+    found.save(tmp_path)
+    result = run("view", str(tmp_path), "--html", str(page))
+    assert result.exit_code == 2
+    assert "cannot be used" in result.stderr

@@ -57,6 +57,33 @@ def test_a_constant_force_and_every_kind_of_sensor(slider: Path, tmp_path: Path)
         np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
 
 
+def test_surfaces_that_touch_have_their_forces_in_the_table_and_on_the_page(tmp_path: Path):
+    """A ball that lies on a slope of 0.1 rad slides down without friction, and presses with m g cos."""
+    scene, out, page = tmp_path / "ball.yaml", tmp_path / "run.csv", tmp_path / "run.html"
+    scene.write_text(BALL_ON_SLOPE)
+    result = run("simulate", scene, "--time", 0.2, "--out", out, "--html", page)
+    assert result.exit_code == 0, result.output
+    found = columns(out)
+    normal, friction = (found[f"contacts.ball.slope.{kind} [N]"] for kind in ("normal", "friction"))
+    np.testing.assert_allclose(normal[10:], 2.0 * 9.81 * np.cos(0.1), rtol=1e-4)
+    np.testing.assert_allclose(friction, 0.0, atol=1e-9)
+    assert "ball on slope" in page.read_text(encoding="utf-8")
+
+
+BALL_ON_SLOPE = """
+spookax: 1
+name: ball
+step: 0.005
+bodies:
+  ball: {mass: 2.0, inertia: [0.01, 0.01, 0.01], initial: {position: [0.009983, 0, 0.0995]}}
+contacts:
+  materials: {default: {friction: 0.0}}
+  surfaces:
+    slope: {type: plane, rotation: [0, 0.1, 0]}
+    ball: {type: sphere, body: ball, radius: 0.1}
+"""
+
+
 def test_a_recording_drives_a_simulation_and_the_result_is_a_recording(slider: Path, tmp_path: Path):
     inputs = write(tmp_path, inputs_csv="t [ms],u [mV]\n5000,1500\n5333,\n6000,1500\n") / "inputs.csv"
     out = tmp_path / "out.npz"

@@ -68,6 +68,19 @@ def test_a_box_on_a_slope_sticks_and_slides_as_coulomb_says(part):
 AT_REST = {"b": {"position": [0.0, 0.0, 0.1]}}
 
 
+def test_slip_that_settles_is_coulombs_law():
+    """A box that slides at 2 m/s neither lifts nor sinks, and is slowed by mu g; with slip of the step before it sinks
+    in by what it is slowed in a step."""
+    start, heights = {"b": {"position": [0, 0, 0.1 - 2.2e-7], "velocity": [2.0, 0.0, 0.0]}}, {}
+    for passes in (1, "settled"):
+        found = run(scene({"b": BOX}, {"floor": FLOOR, "b": box("b")}, passes=passes), start, 60)
+        heights[passes] = found.r[10:, 0, 2] - 0.1
+        v = np.diff(found.r[:, 0, 0]) / 0.005
+    np.testing.assert_allclose(np.diff(v)[10:], -MU * 9.81 * 0.005, rtol=1e-6)
+    assert np.max(np.abs(heights["settled"])) < 2e-6
+    assert np.max(np.abs(heights[1])) > 2e-5
+
+
 def test_a_ball_slips_until_it_rolls():
     """It rolls after 2 v / (7 mu g), at 5/7 of its speed, and the contact carries its weight."""
     found = run(ROLLING, {"b": {"position": [0.0, 0.0, 0.1], "velocity": [2.0, 0.0, 0.0]}}, 150)

@@ -15,7 +15,7 @@ from spookax._results import STEP_RESULTS
 from spookax.constraints import AbstractBounded, AbstractHolonomic, AbstractUnilateral, prepare
 from spookax.scene import Scene, SceneError
 from spookax.stepping import half_kick_back, inverse_dynamics, rollout, state_from_joints, step
-from spookax.system import build, locate
+from spookax.system import BoxKind, build, locate
 
 G = 9.81
 MU, ANGLE, HEAVY, LIGHT, LENGTH = 0.3, np.pi, 2.0, 0.5, 2.05
@@ -147,7 +147,7 @@ def run():
 def test_what_is_followed(run):
     """The friction of the bearing, its twin, the rope and the stay; edges that carry no Jacobian come last."""
     boxes = {SYSTEM.boxes[f.box].kind for f in SYSTEM.following}
-    assert boxes == {"friction", "own"}
+    assert boxes == {BoxKind.friction, BoxKind.own}
     assert len(SYSTEM.following) == 4
     extra = SYSTEM.edges[-SYSTEM.num_followed_edges :]  # the others are followed by rows that act on the same bodies
     assert [body for _, body in extra] == [SYSTEM.bodies.index("drum")]

@@ -12,7 +12,7 @@ from engine.mechanisms import DOWN, JOINT_TYPES, NAMES, U, compiled, mechanism, 
 
 from spookax.complementarity import BlockPivoting
 from spookax.stepping import rollout, state_from_joints
-from spookax.system import locate
+from spookax.system import BoxKind, locate
 
 pytestmark = pytest.mark.timeout(600)  # derivatives of all joints at once take long to compile
 
@@ -160,7 +160,7 @@ REGIMES = {  # level of dry friction; position, rate and load of every axis
 RNG = np.random.default_rng(5)
 SPREAD = 1 + 0.1 * RNG.normal(size=(3, len(FREE)))
 WEIGHTS = RNG.normal(size=(2, len(NAMES)))
-OF_STOPS = RNG.normal(size=len(SYSTEM.boxes_of("lower", "upper")))
+OF_STOPS = RNG.normal(size=len(SYSTEM.boxes_of(BoxKind.lower, BoxKind.upper)))
 
 
 def end_of_every_axis(x):

@@ -10,6 +10,7 @@ from spookax._results import STEP_RESULTS
 from spookax.complementarity import BlockPivoting, Lemke, ProjectedGaussSeidel
 from spookax.constraints import prepare
 from spookax.stepping import half_kick_back, step
+from spookax.system import BoxKind
 
 COUNT = 250
 LINK = {"mass": 0.5, "com": (0, 0, -0.1), "inertia": (0.002, 0.002, 0.0005)}
@@ -58,7 +59,7 @@ def test_every_kind_of_row_changes(steps):
     _, levels, result = steps["lemke"]
     assert np.all(result == STEP_RESULTS.successful)
     for kind, lower, upper in (("friction", -1, 1), ("lower", 0, np.inf), ("upper", -np.inf, 0), ("motor", -1, 1)):
-        x = np.asarray(levels)[:, SYSTEM.boxes_of(kind)]
+        x = np.asarray(levels)[:, SYSTEM.boxes_of(BoxKind(kind))]
         free = (x > lower) & (x < upper)
         assert 0 < np.mean(free) < 1, kind
 

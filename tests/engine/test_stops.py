@@ -8,6 +8,7 @@ from engine.mechanisms import U, compiled, driven, mechanism, missing, moved, pl
 from spookax.complementarity import Replay
 from spookax.constraints import prepare
 from spookax.stepping import rollout, step
+from spookax.system import BoxKind
 
 RANGE = 0.2  # rad, m
 H = 0.001
@@ -19,7 +20,7 @@ def stops(restitution=0.0):
 
 def force_on(system, trajectory, name):
     """Force of both stops of an axis over time."""
-    boxes = [system.boxes[i] for i in system.boxes_of("lower", "upper")]
+    boxes = [system.boxes[i] for i in system.boxes_of(BoxKind.lower, BoxKind.upper)]
     mine = [i for i, row in enumerate(boxes) if row.line == system.axis_of(name)]
     return trajectory.stop_forces[:, mine].sum(axis=1)
 

@@ -198,7 +198,64 @@ def test_regimes_of_several_contacts_are_all_combinations():
     assert len(friction_regimes.models(mechanism, contacts, 0.01)) == 9
 
 
+def sledges(logs) -> list[Filter]:
+    """Two masses, the first rubs on the world, the second on the first; logarithms of the forces' standard
+    deviations."""
+    M, C, K = np.diag([1.0, 0.8]), np.array([[3.0, -1.0], [-1.0, 1.5]]), np.array([[900.0, -300.0], [-300.0, 500.0]])
+    both = [("displacement", 0), ("displacement", 1)]
+    mechanism = second_order(M, C, K, np.eye(2), np.array([[1.0, -1.0], [0.0, 1.0]]), both)
+    models = friction_regimes.models(mechanism, slides(logs), 0.002)
+    level = Noise(jnp.asarray(1.0), jnp.full(2, 5e-5))
+    return [Filter(model, jnp.zeros(0), level, Exact()) for model in models]
+
+
+def slides(logs) -> list[Contact]:
+    stay = 1.0 / (1.0 + jnp.exp(-logs[2:]))
+    return [Contact(Matern(jnp.exp(logs[c]), 3.0), jnp.exp(logs[c]), stay[c]) for c in range(2)]
+
+
+def test_what_cannot_come_is_left_out(rng):
+    """Of nine combinations each can be reached from four; all else is as if none were left out, and it can be
+    differentiated, by probabilities too."""
+    samples = switching_data(rng, 12)[0]
+    u, y = jnp.asarray(rng.normal(size=(12, 2))), 1e-3 * jnp.asarray(rng.normal(size=(12, 1, 2)))
+    samples = samples._replace(u=u, y=y, weight=jnp.ones((12, 1, 2)))
+    logs, before = jnp.array([0.0, -0.5, 2.0, 2.5]), friction_regimes.before(2)
+    assert {len(modes) for modes in before} == {4}
+    Pi = np.asarray(friction_regimes.transition(slides(logs)))
+    assert all(set(modes) == set(np.flatnonzero(Pi[:, j])) for j, modes in enumerate(before))
+
+    def bank(logs, sharing, before) -> MixtureFilter:
+        own = friction_regimes.transition(slides(logs))
+        return MixtureFilter(sledges(logs), own, KeepHeaviest(2), sharing, before=before)
+
+    def begun(f):
+        return f.init(jnp.zeros(6), jnp.ones(6), jnp.full(9, 1 / 9))
+
+    for sharing in (None, Lineage()):
+        found = []
+        for some in (None, before):
+            f = bank(logs, sharing, some)
+            after = f.run(begun(f), samples, trail=True)
+            found.append((after.x, after.modes.probability, after.innovation.log_likelihood, *f.smooth(after)[:2]))
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
+
+    @eqx.filter_jit
+    def evidence(logs):
+        f = bank(logs, None, before)
+        return jnp.sum(f.scanned(begun(f), samples).innovation.log_likelihood)
+
+    h = 1e-5
+    differences = [(evidence(logs + h * d) - evidence(logs - h * d)) / (2 * h) for d in np.eye(4)]
+    np.testing.assert_allclose(eqx.filter_jit(jax.grad(evidence))(logs), differences, rtol=1e-6)
+    assert np.min(np.abs(differences)) > 1e-3
+
+
 def test_what_is_refused():
+    for before, said in (([[0], [0, 1]], "2 lists of one length"), ([[0], [2]], "numbers, 0 to 1")):
+        with pytest.raises(ValueError, match=said):
+            MixtureFilter(filters(), TRANSITION, before=before)
     with pytest.raises(ValueError, match="row sums"):
         MixtureFilter(filters(), np.array([[0.9, 0.2], [0.1, 0.9]]))
     with pytest.raises(ValueError, match="one Gaussian at least"):

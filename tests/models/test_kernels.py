@@ -127,6 +127,7 @@ def test_models_of_different_sizes_are_filled_up():
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"length.*must be positive, got -1"):
         Matern(1.0, -1.0)
+    assert np.isnan(jax.jit(lambda length: Matern(1.0, length).length)(-1.0))
     with pytest.raises(ValueError, match="order 0, 1 or 2"):
         Matern(1.0, 1.0, 3)
     with pytest.raises(ValueError, match="must read one of displacement"):

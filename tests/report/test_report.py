@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from report.synthetic import PATHS, estimate, states
 
+from spookax import ContactPoints
 from spookax._results import ESTIMATE_RESULTS
 from spookax.report import write_report
 from spookax.report.content import STATUS
@@ -294,3 +295,17 @@ def test_a_network_is_drawn_and_not_listed(tmp_path):
     assert len(drawn["correlation"]["data"][0]["z"]) == len(PATHS)
     np.testing.assert_allclose(drawn["friction-0"]["data"][1]["y"], [0.32, 0.24, 0.35])
     assert drawn["friction-0"]["layout"]["xaxis"]["title"]["text"] == "speed [rad/s]"
+
+
+def test_runs_in_which_surfaces_touch_have_their_forces_drawn(tmp_path):
+    force = np.zeros((3, 1, 3))
+    force[1:, 0] = [0.0, 2.0, 5.0]
+    up, pair = np.tile([0.0, 0, 1], (3, 1, 1)), np.zeros((3, 1), dtype=int)
+    time = np.array([0.0, 0.1, 0.2])
+    touching = ContactPoints(time, 0 * force, up, np.zeros((3, 1)), force, pair, (("foot", "ground"),))
+    held = states() | {f"train/contacts/{key}": a for key, a in touching.arrays().items()}
+    page = report(tmp_path, estimate(), held)
+    chart = page.figures["contact-0-0"]
+    assert {line["name"]: line["y"] for line in chart["data"]} == {"normal force": [0, 5, 5], "friction": [0, 2, 2]}
+    assert "train, foot on ground: normal force and friction" in page.text
+    assert not [name for name in page.figures if name.startswith("contact-1")]

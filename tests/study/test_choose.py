@@ -14,7 +14,7 @@ from spookax.scene import Scene, numeric_paths
 from spookax.study import read_study
 from spookax.study.comparing import choose
 from spookax.study.comparing.choose import choose_friction
-from spookax.study.comparing.friction_laws import LAWS, fits, places, variant
+from spookax.study.comparing.friction_laws import LAWS, places, suits, variant
 from spookax.study.identifying.estimate import load_estimate
 
 pytestmark = pytest.mark.quick
@@ -46,7 +46,8 @@ def variants(path: Path) -> dict[str, tuple[Scene, dict]]:
     study = read_study(path)
     scene = sx.read_scene(study.scene_path)
     chosen = places(study, scene)
-    return {law: variant(study, scene, law, chosen, {"pin": 2.0}, 10.0) for law in LAWS}
+    laws = [law for law in LAWS if suits(law, chosen)]
+    return {law: variant(study, scene, law, chosen, {"pin": 2.0}, 10.0) for law in laws}
 
 
 def test_every_law_has_its_numbers_and_no_others(tmp_path):
@@ -78,7 +79,7 @@ def test_starts_follow_from_what_is_known_of_the_friction(tmp_path):
 
 
 def test_laws_that_an_axis_cannot_have(tmp_path):
-    """A direction has no backward; a distance presses on nothing."""
+    """A direction has no backward; a distance presses on nothing; air resists what the world carries like drag."""
     scene = Scene.model_validate(
         {
             "spookax": 1,
@@ -87,11 +88,45 @@ def test_laws_that_an_axis_cannot_have(tmp_path):
         }
     )
     study = read_study(written(tmp_path, {}, GAIN))
-    neck, rope = places(study, scene, ("neck",))[0], places(study, scene, ("rope",))[0]
-    assert not fits("asymmetric", neck)
-    assert not fits("bearing", rope)
-    assert fits("drag", neck)
-    assert fits("asymmetric", rope)
+    neck, rope = places(study, scene, ("neck",))[:1], places(study, scene, ("rope",))[:1]
+    assert not suits("asymmetric", neck)
+    assert not suits("bearing", rope)
+    assert suits("drag", neck)
+    assert suits("asymmetric", rope)
+    assert not suits("air", [*neck, *rope])
+
+
+def test_air_resists_bodies_and_not_joints(tmp_path):
+    """Their centre where the joint moves that, else their turning; the first link, on the world, has drag."""
+    link, arm = {"mass": 1, "inertia": [1, 1, 1]}, {"mass": 1, "inertia": [1, 1, 1], "com": [0.5, 0, 0.7]}
+    scene = Scene.model_validate(
+        {
+            "spookax": 1,
+            "bodies": {**dict.fromkeys("abc", link), "d": arm},
+            "joints": {
+                "pin": {"type": "hinge", "child": "a", "friction": {"viscous": 0.2}},
+                "elbow": {"type": "hinge", "parent": "a", "child": "b", "friction": {"viscous": 0.2}},
+                "slide": {"type": "prismatic", "parent": "b", "child": "c", "friction": {"viscous": 0.2}},
+                "wrist": {"type": "hinge", "parent": "c", "child": "d", "friction": {"viscous": 0.2}},
+            },
+        }
+    )
+    study = read_study(written(tmp_path, {"viscous": 0.2}, GAIN))
+    chosen = places(study, scene, ("pin", "elbow", "slide", "wrist"))
+    assert suits("air", chosen)
+    changed, unknown = variant(study, scene, "air", chosen, dict.fromkeys(scene.joints, 2.0), 10.0)
+    assert set(unknown) == {
+        *GAIN,
+        *(f"joints.{name}.friction.coulomb" for name in scene.joints),
+        *(f"joints.pin.friction.{key}" for key in ("viscous", "drag")),
+        *(f"bodies.b.air.turning.{key}" for key in ("viscous", "drag")),
+        *(f"bodies.{name}.air.{key}" for name in "cd" for key in ("viscous", "drag")),
+    }
+    numbers = numeric_paths(changed)
+    assert numbers["bodies.b.air.turning.viscous"] == pytest.approx(0.2)
+    assert numbers["bodies.c.air.drag"] * 2.0**2 == pytest.approx(0.4 / 4)
+    assert numbers["bodies.d.air.drag"] * 0.5**3 * 2.0**2 == pytest.approx(0.4 / 4), "0.5 m from the axis"
+    assert numbers["joints.elbow.friction.viscous"] == 0
 
 
 def entry_of(law: str, unknowns: int, nrmse: list[float], status: str = "converged") -> dict:

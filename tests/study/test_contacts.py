@@ -104,3 +104,16 @@ def test_contacts_are_identified_from_noisy_poses_with_defaults(name, tmp_path):
         found = estimate.parameters[path]
         assert abs(found["value"] - truth) < 4 * found["sd"]
         assert found["sd"] < 2e-3
+    if name == "friction":
+        _check_forces(estimate)
+
+
+def _check_forces(estimate: sx.Estimate) -> None:
+    """The table carries the weight of the box, and while it slides friction is what was identified of that."""
+    prefix = "toss/contacts/"
+    arrays = {key.removeprefix(prefix): a for key, a in estimate.states.items() if key.startswith(prefix)}
+    normal, friction = sx.ContactPoints.from_arrays(arrays).by_pair()["thing", "table"].T
+    sliding = slice(4, 80)  # a speed of 1 m/s lasts for 0.5 s
+    np.testing.assert_allclose(np.mean(normal[sliding]), 0.4 * 9.81, rtol=0.02)
+    level = estimate.value("contacts.materials.default.friction")
+    np.testing.assert_allclose(np.sum(friction[sliding]), level * np.sum(normal[sliding]), rtol=1e-3)

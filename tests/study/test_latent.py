@@ -21,10 +21,11 @@ from spookax.study.latent import laws
 from spookax.study.latent.base import base_motion
 from spookax.study.latent.correction import correction
 from spookax.study.latent.evidence import laplace, maximum
+from spookax.study.latent.mechanism import Mechanism
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.sliding import Points
 from spookax.study.latent.static import Slip, static_friction, static_of
-from spookax.study.latent.switching_model import Force, Mechanism
+from spookax.study.latent.switching_model import Force
 
 ROOT = Path(__file__).parents[2]
 STUDY = """
@@ -93,7 +94,7 @@ def test_a_gap_in_equal_steps_is_missing_readings(written):
     [record] = read_records(read_latent(path))
     assert record.even
     assert len(record.y) == 60
-    np.testing.assert_array_equal(np.flatnonzero(np.isnan(record.y)), [20, 21])
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(record.y[:, 0])), [20, 21])
     np.testing.assert_allclose(record.u[:, 0], np.sin(record.time), atol=2e-4)
     assert "59 steps of 0.01 s, 2 without a reading" in CliRunner().invoke(app, ["check", str(path)]).output
 
@@ -104,10 +105,10 @@ def test_stamps_are_kept_and_long_steps_are_cut(written, rng):
     time = np.delete(time, np.arange(30, 41))
     path = written(time=time)
     [record] = read_records(read_latent(path))
-    seen = np.isfinite(record.y)
+    seen = np.isfinite(record.y[:, 0])
     assert not record.even
     np.testing.assert_array_equal(record.time[seen], time)
-    np.testing.assert_allclose(record.y[seen], np.cos(time), atol=1e-6)
+    np.testing.assert_allclose(record.y[seen, 0], np.cos(time), atol=1e-6)
     np.testing.assert_allclose(record.u[seen, 0], np.sin(time), atol=1e-6)
     assert np.max(np.diff(record.time)) <= 1.5 * np.median(np.diff(time)) + 1e-12
     assert np.sum(~seen) > 5
@@ -150,7 +151,7 @@ def test_base_motion_is_that_of_a_smooth_base(rng):
     h, turn = 0.004, 2 * np.pi
     time = h * np.arange(300)
     u = 1.8e-3 * np.sin(turn * time) + 0.5e-3
-    record = Record("run", time, h, np.zeros(300), np.zeros((300, 1)), "displacement", "")
+    record = Record("run", time, h, np.zeros((300, 1)), np.zeros((300, 1)), ("displacement",), "")
     found = base_motion(u + 1e-6 * rng.normal(size=300), record)
     inside = slice(25, -25)
     assert np.max(np.abs(found[:, 0] - u)[inside]) < 3e-6
@@ -196,7 +197,7 @@ def broken_away(law, h: float = 0.002) -> tuple[np.ndarray, np.ndarray, np.ndarr
         time = h / fine * i
         pull = 4.0 * time - stiffness * z
         if i % fine == 0:
-            rows.append((time, pull, z, v, law(v) if v > 0 else min(pull, 1.5)))
+            rows.append((time, pull - damping * v, z, v, law(v) if v > 0 else min(pull, 1.5)))
         if v > 0 or pull > 1.5:
             at = time if np.isnan(at) else at
             v += h / fine / mass * (pull - damping * v - law(v))
@@ -220,19 +221,19 @@ def test_static_friction_is_what_the_momentum_tells(kind):
     late, probability = round(at / 0.002) + 20, np.tile([0.0, 1.0, 0.0], (len(time), 1))
     probability[late:] = [1.0, 0.0, 0.0]
     sd = np.tile([1e-6, 1e-5, 1e-3], (len(time), 1))
-    found = static_friction(time, pull, x, sd, probability, 0.7, 2.0)
+    found = static_friction(time, pull, x, sd, probability, 0.7)
     assert found is not None
     assert 4.0 * time[late] > 1.65
-    slip = Slip(time[: late + 1], pull[: late + 1], x[: late + 1, 0], 0.7, 2.0)
+    slip = Slip(time[: late + 1], pull[: late + 1], 0.7)
     by = [slip.broke_away(*x[late, 1:], stays) for stays in (0.0, 2 / 3, 1.0)]
     assert found.values == [by[1][0]]
     assert by[2][0] - 2e-3 < 1.5 < by[0][0] + 2e-3
     assert abs(by[which][0] - 1.5) < 5e-3  # 6 % of what the largest force would be too high
     assert abs(by[which][1] - at) < 2e-3  # a sample
     assert abs(found.mean - 1.5) < 2 * found.sd
-    assert static_friction(time, pull, x, sd, np.tile([1.0, 0.0, 0.0], (len(time), 1)), 0.7, 2.0) is None
+    assert static_friction(time, pull, x, sd, np.tile([1.0, 0.0, 0.0], (len(time), 1)), 0.7) is None
     untold = np.tile([1e-6, 1e-5, 3.0], (len(time), 1))  # as in a gap of the readings
-    assert static_friction(time, pull, x, untold, probability, 0.7, 2.0) is None
+    assert static_friction(time, pull, x, untold, probability, 0.7) is None
 
 
 def test_wrong_numbers_are_corrected(rng):
@@ -248,7 +249,7 @@ def test_wrong_numbers_are_corrected(rng):
     latent = u - guess.mass * a - guess.damping * v - guess.stiffness * z
     phase = np.cumsum(np.diff(np.sign(v[at]), prepend=0) != 0)
     force = Force(np.column_stack([z, v, latent]), np.ones((3000, 3)), np.ones((3000, 3)), 0.0)
-    record = Record("run", time, 0.002, z, u[:, None], "displacement", "")
+    record = Record("run", time, 0.002, z[:, None], u[:, None], ("displacement",), "")
     found = correction([record], [force], [at], [phase], guess, ["mass", "damping", "stiffness"], base=False)
     for name in found.change:
         np.testing.assert_allclose(getattr(guess, name) + found.change[name], getattr(true, name), rtol=1e-6)
@@ -268,7 +269,7 @@ def test_a_base_with_wrong_zeros(rng):
     at = np.arange(10, 2990)
     phase = np.cumsum(np.diff(np.sign(v[at]), prepend=0) != 0)
     force = Force(np.column_stack([z, v, latent]), np.ones((3000, 3)), np.ones((3000, 3)), 0.0)
-    record = Record("run", time, 0.002, z, np.column_stack([b, rate]), "displacement", "")
+    record = Record("run", time, 0.002, z[:, None], np.column_stack([b, rate]), ("displacement",), "")
     found = correction([record], [force], [at], [phase], guess, ["damping", "stiffness"], base=True)
     np.testing.assert_allclose(guess.stiffness + found.change["stiffness"], true.stiffness, rtol=1e-6)
     np.testing.assert_allclose(guess.damping + found.change["damping"], true.damping, rtol=1e-6)
@@ -353,7 +354,8 @@ latent: {mass: 0.8, damping: 2.8, stiffness: 440.0, correct: [damping, stiffness
     numbers = content["mechanism"]["numbers"]
     assert numbers["stiffness"]["used"] == pytest.approx(400.0, abs=4 * numbers["stiffness"]["sd"] + 2.0)
     assert numbers["damping"]["used"] == pytest.approx(2.0, abs=4 * numbers["damping"]["sd"] + 0.1)
-    assert content["static_friction"]["mean"] == pytest.approx(1.6, abs=2 * content["static_friction"]["sd"])
+    static = content["contacts"]["mass"]["static_friction"]
+    assert static["mean"] == pytest.approx(1.6, abs=2 * static["sd"])
     assert content["runs"]["seen"]["prediction_nmse"] < 1.0
     assert content["runs"]["kept"]["prediction_nmse"] < 1.0
     force = np.genfromtxt(out / "seen_force.csv", delimiter=",", names=True)
@@ -370,4 +372,4 @@ latent: {mass: 0.8, damping: 2.8, stiffness: 440.0, correct: [damping, stiffness
     assert done.exit_code == 0, done.output
     again = np.genfromtxt(tmp_path / "again.csv", delimiter=",", skip_header=1)
     with np.load(out / "states.npz") as states:
-        np.testing.assert_allclose(again[::4, 2], states["seen/predicted"], atol=1e-9)
+        np.testing.assert_allclose(again[::4, 2], states["seen/displacement/predicted"], atol=1e-9)

@@ -17,9 +17,9 @@ from spookax.scene import FileError
 from spookax.study.latent import sampling, spread, switching_model
 from spookax.study.latent.evidence import Maximum
 from spookax.study.latent.fitting import along_axes, averaged, fitted
+from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.record import Record
 from spookax.study.latent.sampling import Draws, quality, sampled
-from spookax.study.latent.switching_model import Mechanism, Setting
 from spookax.study.latent.unfinished import Unfinished
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_was_stopped_leaves_what_it_has(tmp_path):
 
 
 SHORT = 160  # samples
-SETTING, MECHANISM = Setting("displacement", False, 2), Mechanism(0.8, 2.0, 400.0)
+MECHANISM = Oscillator(Mechanism(0.8, 2.0, 400.0))
 
 
 def short(count: int, every: np.ndarray | None = None) -> Record:
@@ -100,7 +100,7 @@ def short(count: int, every: np.ndarray | None = None) -> Record:
     y = z + 4e-6 * np.random.default_rng(0).normal(size=count)
     at = np.arange(count) if every is None else every
     h = float((time[at[-1]] - time[at[0]]) / (len(at) - 1))
-    return Record("run", time[at], h, y[at], load[at, None], "displacement", "")
+    return Record("run", time[at], h, y[at, None], load[at, None], ("displacement",), "")
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_draws_and_a_grid_over_a_real_evidence(monkeypatch):
     """Two hyperparameters of a short record, the others held by their prior. And: the evidence of a long record, which
     is filtered in pieces, is that of the whole; bands that count hyperparameters are wider."""
     pytest.importorskip("blackjax", reason="the extra `sampling`")
-    found = fitted([short(SHORT)], MECHANISM, SETTING, None, lambda _: None)
+    found = fitted([short(SHORT)], MECHANISM, 2, None, lambda _: None)
     narrow = jnp.array([0.7, 1e-4, 0.5, 1e-4])
     held = eqx.tree_at(lambda p: (p.prior, p.prior_sd), found.posterior, (jnp.asarray(found.log), narrow))
     covariance = np.diag(np.asarray(narrow) ** 2 * [0.1, 1.0, 0.1, 1.0])
@@ -145,10 +145,10 @@ def test_the_force_at_stamps_that_are_not_equal():
     nearly the same but where sticking begins or ends, which a sample that is missing may have told."""
     rng = np.random.default_rng(1)
     every = np.sort(rng.choice(1000, 667, replace=False))
-    whole = fitted([short(1000)], MECHANISM, SETTING, None, lambda _: None).forces[0]
+    whole = fitted([short(1000)], MECHANISM, 2, None, lambda _: None).forces[0]
     record = short(1000, every)
     assert not record.even
-    part = fitted([record], MECHANISM, SETTING, None, lambda _: None).forces[0]
+    part = fitted([record], MECHANISM, 2, None, lambda _: None).forces[0]
     apart = part.x[:, 2] - whole.x[every, 2]
     near = np.sort(apart**2)[: round(0.95 * len(apart))]
     assert np.mean(near) < 0.005 * np.var(whole.x[:, 2])

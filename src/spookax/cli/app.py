@@ -91,8 +91,9 @@ def simulate(
 ) -> None:
     """Simulate a scene from its initial state.
 
-    Writes time, motor inputs, joint positions and rates, and sensor readings without noise, with a unit in
-    every header: a recording that a study can read. A motor without input gets 0.
+    Writes time, motor inputs, joint positions and rates, sensor readings without noise, and normal force and
+    friction of the surfaces that touch, with a unit in every header: a recording that a study can read. A motor
+    without input gets 0. The page shows where surfaces touch, and their forces.
 
     \b
     Examples:
@@ -118,7 +119,7 @@ def simulate(
             from .._compiled import on_device
             from .._results import STEP_RESULTS
             from ..loading import enable_x64, load
-            from ..stepping import rollout
+            from ..stepping import contact_points, rollout
             from ..viewer import save_html
             from .outputs import pace, summary, table, write_table
 
@@ -127,14 +128,16 @@ def simulate(
             system, params, state = load(path)
             told.phase(f"simulating {len(inputs.values)} steps")
             trajectory = rollout(system, params, state, on_device(inputs.values), throw=False)
-            columns = table(read, system, params, trajectory, inputs)
+            stepped = bool(system.contacts.pairs) and int(trajectory.failed_step) != 0
+            touching = contact_points(system, params, trajectory) if stepped else None
+            columns = table(read, system, params, trajectory, inputs, touching)
             with stop.waiting("writing"):
                 wrote = []
                 if out is not None:
                     write_table(columns, out)
                     wrote.append(f"wrote {out}: {columns['t [s]'].size} lines, {len(columns)} columns")
                 if html is not None:
-                    wrote.append(f"wrote {save_html(read, trajectory, html)}")
+                    wrote.append(f"wrote {save_html(read, trajectory, html, contacts=touching)}")
             text, turned = pace(columns, read.step)
         for line in (f"{read.name}: {text}", *wrote):
             typer.echo(line)
@@ -308,11 +311,12 @@ def view(
             from ..scene import read_scene
             from ..viewer import view as draw
             from .check import has_loops
-            from .estimates import estimated_motion
+            from .estimates import estimated_contacts, estimated_motion
 
-            scene = read_scene(scene_file(what))
+            scene, touching = read_scene(scene_file(what)), None
             if what.is_dir():
                 motion = estimated_motion(what, scene, run)
+                touching = estimated_contacts(what, run)
             elif run is not None:
                 raise typer.BadParameter("only the folder of an estimate has runs", param_hint="--run")
             elif has_loops(scene):
@@ -324,7 +328,7 @@ def view(
                 motion = assemble(what)
             else:
                 motion = None
-            drawn = draw(scene, motion)
+            drawn = draw(scene, motion, contacts=touching)
             with stop.waiting("writing"):
                 done = f"wrote {drawn.save(html)}" if html else f"opened {drawn.open()}"
         typer.echo(done)

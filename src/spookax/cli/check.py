@@ -135,16 +135,25 @@ def check_latent(path: Path) -> Checked:
     **Raises:** `FileError` with everything that is wrong.
     """
     study = read_latent(path)
-    records, held_back = read_records(study), read_records(study, "validate")
+    if study.scene is not None:
+        from ..loading import enable_x64  # to be linear is a matter of computing, which starts JAX
+
+        enable_x64()
+    from ..study.latent.of_scene import OfScene, known_of
+
+    known = known_of(study)
+    scene = known.given if isinstance(known, OfScene) else None
+    records, held_back = read_records(study, scene=scene), read_records(study, "validate", scene)
     samples = sum(len(record.y) for record in records)
-    summary = f"{path}: study of an unknown force, {_count(len(records), 'recording')} with {samples} samples"
+    of = "an unknown force" if scene is None else f"unknown friction at {', '.join(study.latent.joints)}"
+    summary = f"{path}: study of {of}, {_count(len(records), 'recording')} with {samples} samples"
     lines = [f"{r.name}: {length(float(r.time[-1] - r.time[0]), r.h)}{_seen(r)}" for r in records]
     return Checked(summary, lines + [f"to validate, {r.name}: {len(r.y)} samples" for r in held_back], [])
 
 
 def _seen(record: Record) -> str:
     """What is not as usual about its stamps."""
-    missing = int(np.sum(~np.isfinite(record.y)))
+    missing = int(np.sum(~np.isfinite(record.y).all(axis=1)))
     return ("" if record.even else " on average") + (f", {missing} without a reading" if missing else "")
 
 

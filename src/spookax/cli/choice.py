@@ -31,7 +31,8 @@ def choose_friction(
     """Choose the law of friction of a study's joints by what it predicts.
 
     Identifies the study once for every law: none, viscous, Coulomb, both, asymmetric, Stribeck, bearing (it grows with
-    the load), quadratic drag. Each predicts the recordings under `validate`, and the table has the best first. A star
+    the load), quadratic drag, air against the body (where that is another motion). Each predicts the recordings under
+    `validate`, and the table has the best first. A star
     marks the simplest that these recordings do not tell from the best. Writes a folder for every law with its study,
     estimate and report, choice.json, and the study that was chosen. Ctrl-C keeps what is finished; --resume goes on.
 

@@ -32,7 +32,8 @@ def latent(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from what a run that was stopped has kept.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find the unknown friction force of a mass on a spring, when it sticks and slides, and a law for it.
+    """Find the unknown friction force of a mass on a spring, or at joints of a scene, when it sticks and slides, and a
+    law for it.
 
     Writes latent.json, the force of every recording as a CSV file, scene.yaml with the law that was found, the loads to
     simulate it with, latent.html, and every chart of that page as an SVG file. Ctrl-C keeps what was computed, and
@@ -91,23 +92,34 @@ def _by_phase(told: Signs):
 
 def latent_text(content: Mapping[str, Any]) -> str:
     """What was found, in a few lines."""
-    lines = []
+    lines, contacts = [], content["contacts"]
     for name, run in content["runs"].items():
         text = f"{name}: " if run["used"] else f"{name}, held back: "
-        if run["used"]:
-            text += f"sticks {100 * run['sticking']:.3g} % of the time, {len(run['stops'])} stops; "
-        lines.append(f"{text}simulated with the law, its readings are met to {run['prediction_nmse']:.3g} % (NMSE)")
-    law = content["law"]
-    numbers = ", ".join(f"{name} {_with(value, law['sd'][name])}" for name, value in law["parameters"].items())
-    lines.append(f"law: {law['kind']}, {numbers} (SI)")
-    if static := content["static_friction"]:
-        lines.append(f"static friction: {_with(static['mean'], static['sd'])} N, from {len(static['values'])} stop(s)")
+        for contact, own in (run["contacts"] if run["used"] else {}).items():
+            text += (
+                f"{_of(contact, contacts)}sticks {100 * own['sticking']:.3g} % of the time, {len(own['stops'])} stops; "
+            )
+        law = "law" if len(contacts) == 1 else "laws"
+        lines.append(f"{text}simulated with the {law}, its readings are met to {run['prediction_nmse']:.3g} % (NMSE)")
+    for contact, told in contacts.items():
+        law, unit = told["law"], told["units"]["force"]
+        numbers = ", ".join(f"{name} {_with(value, law['sd'][name])}" for name, value in law["parameters"].items())
+        lines.append(f"{_of(contact, contacts)}law: {law['kind']}, {numbers} (SI)")
+        if static := told["static_friction"]:
+            level = _with(static["mean"], static["sd"])
+            count = len(static["values"])
+            lines.append(f"{_of(contact, contacts)}static friction: {level} {unit}, from {count} stop(s)")
     for name, row in content["mechanism"]["numbers"].items():
         if "suggested" in row:
             verb = "corrected to" if content["mechanism"]["corrected"] else "would be"
             value = row["used"] if content["mechanism"]["corrected"] else row["suggested"]
             lines.append(f"{name}: given {row['given']:g}, {verb} {_with(value, row['sd'])} {row['unit']}")
     return "\n".join(lines)
+
+
+def _of(contact: str, contacts: Mapping[str, Any]) -> str:
+    """What a line about one of several contacts begins with."""
+    return "" if len(contacts) == 1 else f"{contact} "
 
 
 def _with(value: float, sd: float) -> str:

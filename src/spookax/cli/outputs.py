@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from .._contact_points import ContactPoints
 from .._typing import AnyArray, Array
 from ..constraints import axes
 from ..math import rotation
@@ -28,13 +30,20 @@ Table = dict[str, Float[np.ndarray, " n"]]
 """Column name with its unit in brackets -> values."""
 
 
-def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, inputs: Inputs) -> Table:
-    """Time, motor inputs, joint positions and rates, poses of bodies that no joints hold to the world, and readings
-    without noise, at every step.
+def table(
+    scene: Scene,
+    system: System,
+    params: Params,
+    trajectory: Trajectory,
+    inputs: Inputs,
+    contacts: ContactPoints | None = None,
+) -> Table:
+    """Time, motor inputs, joint positions and rates, poses of bodies that no joints hold to the world, readings without
+    noise and forces of contacts, at every step.
 
-    Columns are called after the paths of the scene: `joints.elbow.rate [rad/s]`, `sensors.encoder [rad]`. An
-    input is what the motor gets from its time on; at the last time the one before. Nothing follows after a
-    failed step.
+    Columns are called after the paths of the scene: `joints.elbow.rate [rad/s]`, `sensors.encoder [rad]`; those of
+    surfaces after both, `contacts.ball.floor.normal [N]` and `.friction`. Inputs and forces are those of the step that
+    begins at their time; at the last time of the one before. Nothing follows after a failed step.
     """
     # on the host: every piece of an array of JAX would be compiled
     trajectory, params = jax.tree.map(np.asarray, (trajectory, params))
@@ -59,6 +68,11 @@ def table(scene: Scene, system: System, params: Params, trajectory: Trajectory, 
         read = np.asarray(readings(system, params, trajectory, sensor))
         for suffix, dimension, values in zip(_SUFFIXES[sensor.size], dimensions[sensor.name], read.T, strict=True):
             columns[f"sensors.{sensor.name}{suffix} [{SI_UNIT[dimension]}]"] = values
+    for (first, second), forces in contacts.by_pair().items() if contacts else ():
+        held = np.concatenate([forces, forces[-1:]])
+        columns |= {
+            f"contacts.{first}.{second}.{kind} [N]": held[:, i] for i, kind in enumerate(("normal", "friction"))
+        }
     return {name: values[:count] for name, values in columns.items()}
 
 
@@ -69,7 +83,8 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
     e, target = trajectory.e, sensor.target
     if sensor.type == "joint_position":
         number = system.sensor_index(sensor.name)
-        value = axes.encoder(system, params.cyclic, number, trajectory.position)[:, None]
+        seen = functools.partial(axes.encoders, system, params.cyclic, [number])
+        value = jax.vmap(seen)(trajectory.position[:, target, None])
     elif sensor.type == "joint_rate":
         value = trajectory.rate[:, target, None]
     else:

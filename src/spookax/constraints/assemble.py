@@ -25,10 +25,10 @@ import numpy as np
 
 from .._typing import Array, Float, Scalar
 from ..math import rotation
-from ..math.blocks import sums, take
+from ..math.blocks import in_order, joined, sums, take
 from ..math.product import matvec
 from ..system import Params, State, System
-from . import axes, bounded, boxes, contact_rows, custom, frames, gyro, motors, shipped_joints
+from . import air, axes, bounded, boxes, contact_rows, custom, frames, gyro, motors, shipped_joints
 from .boxes import Box
 from .prepared import Prepared, damping, inverse_masses, mass_matrix
 
@@ -53,6 +53,7 @@ class Rows(eqx.Module):
     box: Box
     contacts: contact_rows.Contacts | None  # None in a mechanism without
     position: Float[Array, " axes"]  # unwrapped coordinates at t_k; not part of the equations
+    cross: Float[Array, " discs"] | None = None  # kappa between the two lines of every disc, see `stepping.discs`
 
 
 def velocity(state: State) -> Float[Array, "bodies 6"]:
@@ -108,30 +109,34 @@ def violations(
     """Joints, couplings and user rows at a pose, with the rate rows and unwrapped positions of the axes there."""
     gap, G = joint_rows(system, kin)
     gaps, drives, jacobians = [gap], [jnp.zeros_like(gap)], [G]
+    if system.couplings:
+        gap, G = axes.coupling_rows(system, params, *axis_rows, position)
+        gaps.append(_filled_up(system, gap[:, None]))
+        drives.append(jnp.zeros_like(gaps[-1]))
+        jacobians.append(_filled_up(system, G[:, None]))
+    if system.constraints:
+        batches = custom.linearised(system, params, kin, range(len(system.constraints)), time)
+        values = [_filled_up(system, batch.value) for batch in batches]
+        found = in_order(values, [i for batch in batches for i in batch.members])
+        binds = np.array([row.holonomic for row in system.constraints], dtype=bool)[:, None]
+        gaps.append(jnp.where(binds, found, 0.0))
+        drives.append(jnp.where(binds, 0.0, found))
+        of_edges = [(i, side) for batch in batches for i in batch.members for side in range(batch.J.shape[1])]
+        blocks = [_filled_up(system, batch.J.reshape(-1, *batch.J.shape[2:])) for batch in batches]
+        jacobians.append(in_order(blocks, of_edges))
+    # nodes of rows with bounds have no rows of their own, nor do bodies in nodes that are only followed
+    missing = len(system.edges) - sum(part.shape[0] for part in jacobians)
+    if system.bounded:
+        gaps.append(jnp.zeros((len(system.bounded), system.width), dtype=kin.r.dtype))
+        drives.append(gaps[-1])
+    if missing:
+        jacobians.append(jnp.zeros((missing, system.width, 6), dtype=kin.r.dtype))
+    return Violations(*map(joined, (gaps, drives, jacobians)))
 
-    def append(found: Array, blocks: tuple[Array, ...], holonomic: bool) -> None:
-        found = _filled_up(system, found)[None]
-        gaps.append(found if holonomic else jnp.zeros_like(found))
-        drives.append(jnp.zeros_like(found) if holonomic else found)
-        jacobians.extend(_filled_up(system, block)[None] for block in blocks)
 
-    for gap, blocks in zip(*axes.coupling_rows(system, params, *axis_rows, position), strict=True):
-        append(gap, blocks, True)
-    for c, row in enumerate(system.constraints):
-        found, blocks = custom.linearise(row, custom.poses_of(system, params, kin, row.bodies), params.rows[c], time)
-        blocks = tuple(block for block, name in zip(blocks, row.bodies, strict=True) if name != "world")
-        append(found, blocks, row.holonomic)
-    for row in system.bounded:  # these nodes have no rows of their own
-        nothing = jnp.zeros((system.width, 6), dtype=kin.r.dtype)
-        append(nothing[:, 0], (nothing,) * sum(name != "world" for name in row.bodies), True)
-    if system.num_followed_edges:
-        jacobians.append(jnp.zeros((system.num_followed_edges, system.width, 6), dtype=kin.r.dtype))
-    return Violations(*(part[0] if len(part) == 1 else jnp.concatenate(part) for part in (gaps, drives, jacobians)))
-
-
-def _filled_up(system: System, rows: Float[Array, "rows ..."]) -> Float[Array, "width ..."]:
-    """One node's rows, and zeros for those that it does not have."""
-    return jnp.pad(rows, [(0, system.width - rows.shape[0])] + [(0, 0)] * (rows.ndim - 1))
+def _filled_up(system: System, rows: Float[Array, "nodes rows ..."]) -> Float[Array, "nodes width ..."]:
+    """Rows of nodes, and zeros for those that they do not have."""
+    return jnp.pad(rows, [(0, 0), (0, system.width - rows.shape[1])] + [(0, 0)] * (rows.ndim - 2))
 
 
 def assemble(
@@ -176,6 +181,9 @@ def assemble(
     D = mass_matrix(params, block)
     falls = state.v + h * prepared.gravity[None]
     kick = jnp.concatenate([params.mass[:, None] * falls, matvec(block, free)], axis=-1)
+    if system.air:
+        resistance = air.resistance(system, prepared, v)
+        D, kick = D + resistance.block, kick + resistance.brake
 
     kappa = prepared.kappa
     if system.axes:

@@ -15,6 +15,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
+from ..math.blocks import sums
 from ..math.blocks import take as take_rows
 from ..math.product import matmul, matvec
 from ..system import Axis, Params, System
@@ -108,32 +109,26 @@ def coordinates(system: System, kin: Kinematics, near: Float[Array, " axes"]) ->
 
 
 def harmonics(
-    system: System,
-    of: Sequence[int],
-    order: Sequence[float],
-    factors: Float[Array, "k 2"],
-    position: Float[Array, "*batch axes"],
-) -> Float[Array, "*batch k"]:
-    """What repeats `order` times per turn (hinge) or per metre (prismatic joint) of the axes `of`, at unwrapped
-    positions."""
+    system: System, of: Sequence[int], order: Sequence[float], factors: Float[Array, "k 2"], seen: Float[Array, " k"]
+) -> Float[Array, " k"]:
+    """What repeats `order` times per turn (hinge) or per metre (prismatic joint) of the axes `of`, where these are seen
+    at unwrapped positions."""
     times = np.array([n * (1 if system.axes[i].rotational else 2 * np.pi) for i, n in zip(of, order, strict=True)])
-    position = position[..., np.array(of, dtype=int)]
-    phase = position * np.broadcast_to(times.astype(position.dtype), position.shape)
-    by_cos, by_sin = (jnp.broadcast_to(factors[:, i], phase.shape) for i in (0, 1))
-    return by_cos * jnp.cos(phase) + by_sin * jnp.sin(phase)
+    phase = seen * times.astype(seen.dtype)
+    return factors[:, 0] * jnp.cos(phase) + factors[:, 1] * jnp.sin(phase)
 
 
-def encoder(
-    system: System, cyclic: Float[Array, "cyclic 2"], sensor: int, position: Float[Array, "*batch axes"]
-) -> Float[Array, "*batch"]:
-    """Position that an encoder sees at unwrapped positions [rad or m]: with its cyclic error, without its offset."""
-    axis = system.sensors[sensor].target
-    seen = position[..., axis]
-    mine = [i for i, (s, _) in enumerate(system.cyclic) if s == sensor]
+def encoders(
+    system: System, cyclic: Float[Array, "cyclic 2"], sensors: Sequence[int], position: Float[Array, " sensors"]
+) -> Float[Array, " sensors"]:
+    """What encoders see at unwrapped positions of their axes [rad or m]: with their cyclic errors, without offsets."""
+    mine = [i for i, (sensor, _) in enumerate(system.cyclic) if sensor in sensors]
     if not mine:
-        return seen
-    orders = [system.cyclic[i][1] for i in mine]
-    return seen + jnp.sum(harmonics(system, [axis] * len(mine), orders, take_rows(cyclic, mine), position), axis=-1)
+        return position
+    owner = [list(sensors).index(system.cyclic[i][0]) for i in mine]
+    of, order = [system.sensors[sensors[k]].target for k in owner], [system.cyclic[i][1] for i in mine]
+    errors = harmonics(system, of, order, take_rows(cyclic, mine), take_rows(position, owner))
+    return position + sums(errors, [[i for i, k in enumerate(owner) if k == n] for n in range(len(sensors))])
 
 
 def _about(n_A: Float[Array, "axes 3"], n_B: Float[Array, "axes 3"]) -> Float[Array, "axes 2 6"]:
@@ -204,17 +199,25 @@ def coupling_rows(
     b_A: Float[Array, "axes 6"],
     b_B: Float[Array, "axes 6"],
     position: Float[Array, " axes"],
-) -> tuple[list[Float[Array, " 1"]], list[tuple[Float[Array, "1 6"], ...]]]:
-    """g = position of the driven axis - ratio * that of the driver - offset, and its Jacobians, per coupling."""
-    gaps, jacobians = [], []
-    for c, coupling in enumerate(system.couplings):
-        ratio = params.ratio[c] * coupling.per
-        gap = position[coupling.driven] - ratio * position[coupling.driver] - params.coupling_offset[c]
-        blocks = {body: jnp.zeros(6, dtype=b_A.dtype) for body in system.coupled_bodies(coupling)}
-        for axis, factor in ((coupling.driven, 1.0), (coupling.driver, -ratio)):
-            for body, b in zip(system.ends(axis), (b_A[axis], b_B[axis]), strict=True):
-                if body >= 0:
-                    blocks[body] = blocks[body] + factor * b
-        gaps.append(gap[None])
-        jacobians.append(tuple(block[None] for block in blocks.values()))
-    return gaps, jacobians
+) -> tuple[Float[Array, " couplings"], Float[Array, "sides 6"]]:
+    """g = position of the driven axis - ratio * that of the driver - offset of every coupling, and its Jacobian for
+    each of its bodies (`System.coupled_bodies`), coupling by coupling.
+    """
+    every = system.couplings
+    if not every:
+        return position[:0], b_A[:0]
+    driven, driver = [coupling.driven for coupling in every], [coupling.driver for coupling in every]
+    ratio = params.ratio * np.array([coupling.per for coupling in every], dtype=float).astype(position.dtype)
+    gap = take_rows(position, driven) - ratio * take_rows(position, driver) - params.coupling_offset
+    # what turns with which factor: (coupling, body), place in both sides of all axes, whether it drives
+    parts = [
+        ((c, body), system.side(axis, body), drives)
+        for c, coupling in enumerate(every)
+        for axis, drives in ((coupling.driven, False), (coupling.driver, True))
+        for body in system.bodies_of(axis)
+    ]
+    owners, places, drives = (list(column) for column in zip(*parts, strict=True))
+    factor = jnp.where(np.array(drives), -take_rows(ratio, [c for c, _ in owners]), 1.0)
+    terms = factor[:, None] * take_rows(jnp.concatenate([b_A, b_B]), places)
+    sides = [(c, body) for c, coupling in enumerate(every) for body in system.coupled_bodies(coupling)]
+    return gap, sums(terms, [[i for i, owner in enumerate(owners) if owner == side] for side in sides])

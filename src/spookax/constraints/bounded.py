@@ -5,13 +5,15 @@ led back. Its rate is that of the end of the step, as with rows that bind positi
 speed is that of its middle. Both have the compliance of the user's other rows.
 """
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float, Scalar
-from ..math.blocks import sums, take
+from ..math.blocks import in_order, sums, take
 from ..system import Params, State, System
 from . import custom, frames
 from .prepared import Prepared, inverse_masses
@@ -95,33 +97,58 @@ def gaps(system: System, params: Params, r: Float[Array, "bodies 3"], e: Float[A
 
 def _linearised(system: System, params: Params, kin: frames.Kinematics, time: Scalar) -> tuple[Array, Array]:
     """g of unilateral rows, -gamma(t) of the others, (own,); Jacobians (own_sides, 6)."""
-    found, jacobians = [], []
-    for row, values in zip(system.bounded, params.rows[len(system.constraints) :], strict=True):
-        value, blocks = custom.linearise(row, custom.poses_of(system, params, kin, row.bodies), values, time)
-        of_bodies = [block for block, name in zip(blocks, row.bodies, strict=True) if name != "world"]
-        found.append(value)
-        jacobians.append(jnp.stack(of_bodies, axis=1).reshape(-1, 6))
-    return jnp.concatenate(found), jnp.concatenate(jacobians)
+    found = custom.linearised(system, params, kin, _bounded(system), time)
+    lines = [(i, row) for batch in found for i in batch.members for row in range(batch.value.shape[1])]
+    sides = [
+        (i, row, side)
+        for batch in found
+        for i in batch.members
+        for side in range(batch.J.shape[1])
+        for row in range(batch.J.shape[2])
+    ]
+    values, jacobians = [batch.value.reshape(-1) for batch in found], [batch.J.reshape(-1, 6) for batch in found]
+    return in_order(values, lines), in_order(jacobians, sides)
+
+
+def _bounded(system: System) -> range:
+    """The rows with bounds among `System.own_rows`."""
+    return range(len(system.constraints), len(system.own_rows))
+
+
+def _of_numbers(
+    system: System, params: Params, which: Sequence[int], law: Callable[[Any, Mapping[str, Scalar]], Array]
+) -> Array:
+    """`law(row, values)`, numbers of every row alone, of some of `System.own_rows`, one row behind the other."""
+    parts, keys = [], []
+    for members in custom.alike(system, which):
+        found = custom.together(system, params, members, functools.partial(law, system.own_rows[members[0]]))
+        parts.append(found.reshape(-1, *found.shape[2:]))
+        keys += [(i, k) for i in members for k in range(found.shape[1])]
+    return in_order(parts, keys)
 
 
 def _limits(system: System, params: Params, like: Array) -> tuple[Array, Array]:
     """Lowest and highest force of every row. [N or N m]"""
-    lower, upper = [], []
-    for row, values in zip(system.bounded, params.rows[len(system.constraints) :], strict=True):
-        least, most = row.limits(values) if isinstance(row, custom.AbstractBounded) else (0.0, jnp.inf)
-        for bound, found in ((lower, least), (upper, most)):
-            bound.append(jnp.broadcast_to(jnp.asarray(found, dtype=like.dtype), (row.num_rows,)))
-    return jnp.concatenate(lower), jnp.concatenate(upper)
+
+    def law(row: Any, values: Mapping[str, Scalar]) -> Float[Array, "rows 2"]:
+        ends = row.limits(values) if isinstance(row, custom.AbstractBounded) else (0.0, jnp.inf)
+        of_rows = [jnp.broadcast_to(jnp.asarray(end, dtype=like.dtype), (row.num_rows,)) for end in ends]
+        return jnp.stack(of_rows, axis=-1)
+
+    found = _of_numbers(system, params, _bounded(system), law)
+    return found[:, 0], found[:, 1]
 
 
 def _growth(system: System, params: Params, like: Array) -> Array:
     """`factors` of all rows that follow others, in the order of `System.following`."""
-    found = [
-        jnp.broadcast_to(row.factors(values), (row.num_rows, len(row.follows))).reshape(-1).astype(like.dtype)
-        for row, values in zip(system.bounded, params.rows[len(system.constraints) :], strict=True)
-        if row.follows
-    ]
-    return jnp.concatenate(found) if found else jnp.zeros(0, dtype=like.dtype)
+    which = [i for i in _bounded(system) if system.own_rows[i].follows]
+    if not which:
+        return jnp.zeros(0, dtype=like.dtype)
+
+    def law(row: Any, values: Mapping[str, Scalar]) -> Float[Array, " factors"]:
+        return jnp.broadcast_to(row.factors(values), (row.num_rows, len(row.follows))).reshape(-1).astype(like.dtype)
+
+    return _of_numbers(system, params, which, law)
 
 
 def _numbers(system: System) -> list[int]:

@@ -7,6 +7,7 @@ Each acts along a line (`System.boxes`) with the Jacobian b. Unknown x, impulse 
 | row | force | rate | slack | offset | x |
 |---|---|---|---|---|---|
 | dry friction | h f, and what it follows | 1 | v_creep | 0 | -1 .. 1, or .. `backward` where that is another level |
+| that of two slides (`System.discs`) | the same | 1 | v_creep | 0 | both in the unit disc, see `stepping.discs` |
 | stop, beyond it (e: position - stop) | 1 | 1 | Sigma | 4 gamma e / h | 0 .. inf lower, -inf .. 0 upper |
 | stop, before it | 1 | 1 | Sigma | e / h: the step ends at the stop | the same |
 | motor with a largest force f | h f | kappa | h f | -push, see `motors` | -1 .. 1 |
@@ -35,9 +36,9 @@ import numpy as np
 
 from .._typing import Array, Bool, Float
 from ..math import network
-from ..math.blocks import take
+from ..math.blocks import gathered, take
 from ..math.limited import limited
-from ..system import Params, System
+from ..system import BoxKind, Params, System
 from . import bounded, motors
 from .prepared import Prepared
 
@@ -76,26 +77,34 @@ def dry_friction(
     safe = jnp.where(ratio > 0, ratio, 1.0)
     power = jnp.where(ratio > 0, safe ** params.stribeck_exponent[index], 0.0)
     level = params.coulomb[index] + params.stribeck_excess[index] * jnp.exp(-power)
+    groups: dict[tuple[tuple[int, ...], tuple[str, ...]], list[tuple[int, int]]] = {}
     for n, learned in enumerate(system.networks):
-        speed, force = params.learned_speed[n], params.learned_force[n]
-        layers = network.layers(params.weights[learned.begin : learned.end], learned.sizes)
-        for axis in learned.axes:
-            inputs = [jnp.abs(rate[axis]) / speed]
-            for name in learned.sees:
-                if name == "load":
-                    inputs.append(jnp.abs(motors.on_axis(system, params, axis, command, rate, position)) / force)
-                else:
-                    inputs += [jnp.cos(position[axis]), jnp.sin(position[axis])]
-            # never negative: friction only takes energy
-            more = force * jax.nn.softplus(network.output(layers, jnp.stack(inputs)))
-            level = level.at[system.friction_axes.index(axis)].add(more)
+        groups.setdefault((learned.sizes, learned.sees), []).extend((n, axis) for axis in learned.axes)
+    for (sizes, sees), members in groups.items():  # networks that differ in their numbers only
+        of, at = [n for n, _ in members], [axis for _, axis in members]
+        speed, force = take(params.learned_speed, of), take(params.learned_force, of)
+        inputs = [jnp.abs(take(rate, at)) / speed]
+        for name in sees:
+            if name == "load":
+                inputs.append(jnp.abs(motors.on_axes(system, params, at, command, rate, position)) / force)
+            else:
+                inputs += [jnp.cos(take(position, at)), jnp.sin(take(position, at))]
+        weights = gathered(
+            params.weights, np.array([range(system.networks[n].begin, system.networks[n].end) for n in of])
+        )
+        found = jax.vmap(lambda w, x, sizes=sizes: network.output(network.layers(w, sizes), x))(
+            weights, jnp.stack(inputs, axis=1)
+        )
+        # never negative: friction only takes energy
+        places = np.array([system.friction_axes.index(axis) for axis in at])
+        level = level.at[places].add(force * jax.nn.softplus(found))
     return level
 
 
 def _stops(system: System) -> tuple[list[int], np.ndarray]:
     """Axis of every stop, and which of them are lower ones."""
-    chosen = [system.boxes[i] for i in system.boxes_of("lower", "upper")]
-    return [row.line for row in chosen], np.array([row.kind == "lower" for row in chosen], dtype=bool)
+    chosen = [system.boxes[i] for i in system.boxes_of(BoxKind.lower, BoxKind.upper)]
+    return [row.line for row in chosen], np.array([row.kind is BoxKind.lower for row in chosen], dtype=bool)
 
 
 def _beyond(system: System, params: Params, position: Float[Array, " axes"]) -> Float[Array, " stops"]:
@@ -162,8 +171,13 @@ def rows(system: System, here: Here) -> Box:
 def _friction(system: System, here: Here) -> Part | None:
     if not system.friction_axes:
         return None
-    params = here.prepared.params
-    force = params.step * dry_friction(system, params, here.command, here.rate, here.position)
+    params, rate = here.prepared.params, here.rate
+    if system.discs:  # whose level is that of the speed
+        pairs = np.array(system.box_lines)[np.array(system.discs)]
+        square = jnp.sum(rate[pairs] ** 2, axis=1, keepdims=True)
+        speed = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        rate = rate.at[pairs].set(jnp.broadcast_to(speed, pairs.shape))
+    force = params.step * dry_friction(system, params, here.command, rate, here.position)
     one = jnp.ones_like(force)
     upper = one
     if system.backward_axes:
@@ -191,7 +205,7 @@ def _of_stops(system: System, here: Here) -> Part | None:
 
 
 def _motors(system: System, here: Here) -> Part | None:
-    which = [system.boxes[i].number for i in system.boxes_of("motor")]
+    which = [system.boxes[i].number for i in system.boxes_of(BoxKind.motor)]
     if not which:
         return None
     params = here.prepared.params

@@ -147,9 +147,13 @@ def pushes(system: System, contacts: Contacts, lam: Float[Array, "points rows"])
 
 
 def slip(system: System, contacts: Contacts, v: Float[Array, "bodies 6"]) -> Float[Array, " points"]:
-    """mu |v_t|, smooth at rest, of all that is resisted: the shift of the normal rows. [m/s]"""
+    """mu |v_t| of all that is resisted, smooth at rest unless it is to settle: the shift of the normal rows. [m/s]"""
     square = _squares(contacts, rates(system, contacts, v))
-    return jnp.sum(contacts.mu * (jnp.sqrt(square + _SMOOTH**2) - _SMOOTH), axis=-1)
+    if system.contacts.settled:
+        size = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+    else:
+        size = jnp.sqrt(square + _SMOOTH**2) - _SMOOTH
+    return jnp.sum(contacts.mu * size, axis=-1)
 
 
 def _squares(contacts: Contacts, x: Float[Array, "points rows"]) -> Float[Array, "points parts"]:

@@ -21,14 +21,17 @@ class Rod(AbstractHolonomic):
 """
 
 import abc
-from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from .._typing import Array, Float, Quaternion, Scalar, Vector3
 from ..math import rotation
+from ..math.blocks import take
 from ..system import Params, System
 from .frames import Kinematics
 
@@ -50,7 +53,11 @@ class Pose(NamedTuple):
 
 
 class AbstractRow(abc.ABC):
-    """What every user row states: its name, the bodies it acts on ('world' allowed) and how many rows it has."""
+    """What every user row states: its name, the bodies it acts on ('world' allowed) and how many rows it has.
+
+    Rows of one class that differ in `name`, `bodies`, `follows` and numbers only are evaluated as one batch. So methods
+    know what they are given, poses and values, and must not ask for those three.
+    """
 
     name: str
     bodies: tuple[str, ...]
@@ -124,11 +131,62 @@ class AbstractBounded(AbstractNonholonomic):
         return jnp.ones((self.num_rows, len(self.follows)))
 
 
-def poses_of(system: System, params: Params, kin: Kinematics, names: tuple[str, ...]) -> tuple[Pose, ...]:
-    """Poses of the named bodies for a user row."""
+class Batch(NamedTuple):
+    """Rows that are evaluated together, see `AbstractRow`."""
+
+    members: tuple[int, ...]  # numbers in `System.own_rows`
+    value: Float[Array, "members rows"]  # g of holonomic rows, -gamma of the others
+    J: Float[Array, "members bodies rows 6"]  # the world left out
+
+
+def linearised(system: System, params: Params, kin: Kinematics, which: Sequence[int], time: Scalar) -> list[Batch]:
+    """Some of `System.own_rows` at a pose."""
     com = jnp.concatenate([params.com, jnp.zeros_like(params.com[:1])])
-    index = [-1 if name == "world" else system.bodies.index(name) for name in names]
-    return tuple(Pose(kin.r[i], kin.e[i], com[i]) for i in index)
+    number = {name: i for i, name in enumerate((*system.bodies, "world"))}
+    found = []
+    for members in alike(system, which):
+        ends = zip(*([number[name] for name in system.own_rows[i].bodies] for i in members), strict=True)
+        poses = tuple(Pose(*(take(a, end) for a in (kin.r, kin.e, com))) for end in ends)
+        law = functools.partial(_value_and_jacobians, system.own_rows[members[0]], time)
+        found.append(Batch(members, *together(system, params, members, law, poses)))
+    return found
+
+
+def alike(system: System, which: Sequence[int]) -> list[tuple[int, ...]]:
+    """Those of `System.own_rows` that are evaluated together."""
+    groups: dict[Hashable, list[int]] = {}
+    for i in which:
+        groups.setdefault(_kind(system.own_rows[i]), []).append(i)
+    return [tuple(group) for group in groups.values()]
+
+
+def _kind(row: AbstractRow) -> Hashable:
+    """What rows have in common that are evaluated together."""
+    shape = tuple(name == "world" for name in row.bodies), len(getattr(row, "follows", ())), tuple(row.defaults())
+    if not dataclasses.is_dataclass(row):
+        return id(row)
+    fields = [f.name for f in dataclasses.fields(row) if f.compare and f.name not in ("name", "bodies", "follows")]
+    return type(row), shape, tuple(getattr(row, name) for name in fields)
+
+
+def together(system: System, params: Params, members: Sequence[int], law: Callable[..., Any], *given: Any) -> Any:
+    """`law(values, *given)` of every member, along a first axis; that of `given`, too."""
+    place = {of: n for n, of in enumerate(system.row_numbers)}
+    keys = system.own_rows[members[0]].defaults()
+    values = {key: take(params.row_numbers, [place[i, key] for i in members]) for key in keys}
+    if len(members) == 1:
+        alone = jax.tree.map(lambda a: jax.lax.squeeze(a, (0,)), (values, *given))
+        return jax.tree.map(lambda a: jnp.expand_dims(a, 0), law(*alone))
+    if not jax.tree.leaves((values, given)):
+        return jax.tree.map(lambda a: jnp.broadcast_to(a[None], (len(members), *a.shape)), law(values, *given))
+    return jax.vmap(law)(values, *given)
+
+
+def _value_and_jacobians(
+    row: AbstractRow, time: Scalar, values: Mapping[str, Scalar], poses: tuple[Pose, ...]
+) -> tuple[Float[Array, " rows"], Float[Array, "bodies rows 6"]]:
+    value, blocks = linearise(row, poses, values, time)
+    return value, jnp.stack([block for block, name in zip(blocks, row.bodies, strict=True) if name != "world"])
 
 
 def moved(pose: Pose, d: Float[Array, " 6"]) -> Pose:

@@ -65,26 +65,27 @@ def impulses(
         every = every + sums(given, _of_axes(system, which))
     if system.cogging:
         of, order = zip(*system.cogging, strict=True)
-        wave = axes.harmonics(system, [motors[m].axis for m in of], order, params.cogging, position)
+        along = [motors[m].axis for m in of]
+        wave = axes.harmonics(system, along, order, params.cogging, take(position, along))
         every = every + sums(h * wave, _of_axes(system, of))
     return every
 
 
-def on_axis(
+def on_axes(
     system: System,
     params: Params,
-    axis: int,
+    along: Sequence[int],
     command: Float[Array, " motors"],
     rate: Float[Array, " axes"],
     position: Float[Array, " axes"],
-) -> Float[Array, ""]:
-    """What the motors of an axis give at the present rate, `bias` and cogging left out. [N m or N]"""
-    which = [m for m, motor in enumerate(system.motors) if motor.axis == axis]
-    if not which:
-        return jnp.zeros_like(params.step)
+) -> Float[Array, " along"]:
+    """What the motors of some axes give at the present rate, `bias` and cogging left out. [N m or N]"""
+    which = [m for m, motor in enumerate(system.motors) if motor.axis in along]
+    of = [system.motors[m].axis for m in which]
     push, kappa = laws(system, params, which, command, rate, position)
     most = take(params.max_force, which)
-    return jnp.sum(jnp.clip((push - kappa * rate[axis]) / params.step, -most, most))
+    given = jnp.clip((push - kappa * take(rate, of)) / params.step, -most, most)
+    return sums(given, [[i for i, axis in enumerate(of) if axis == k] for k in along])
 
 
 def _of_axes(system: System, which: Sequence[int]) -> list[list[int]]:

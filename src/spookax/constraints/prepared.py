@@ -29,6 +29,7 @@ class Prepared(eqx.Module):
     kappa: Float[Array, " axes"]  # what is linear and implicit on an axis, without drag [kg m^2 or kg]
     damping: Float[Array, " axes"]  # h c of linear damping [kg m^2 or kg]
     brake: Float[Array, " axes"]  # what it takes of the rate before the step [kg m^2 or kg]
+    air_mass: Float[Array, "aired 2"]  # of the bodies of `System.air`: mass and least inertia in size [kg, kg m^2]
     slow: Float[Array, " axes"]  # speed that weight gives in two steps: slower impacts do not bounce [rad/s or m/s]
 
 
@@ -63,12 +64,32 @@ def prepare(system: System, params: Params) -> Prepared:
         damping, servo = motors.implicit(system, params)
         viscous, stiffness = viscous + damping, stiffness + servo
     damped = h * viscous
-    late = _late(damped / (1 / mobility + params.armature))
-    kappa = damped * late + params.armature + h * h * stiffness / 4
+    weight = late(damped / (1 / mobility + params.armature))
+    kappa = damped * weight + params.armature + h * h * stiffness / 4
     gravity, gamma = base_gravity(params), 1 / (1 + 4 * params.relaxation)
     fall = 2 * h * jnp.sqrt(jnp.sum(params.gravity**2))
     slow = fall * jnp.where(turns, jnp.sqrt(mobility / take(length, of_axes)), 1.0)
-    return Prepared(params, geometry, J, gravity, sigma, gamma, mobility, kappa, damped, damped * (1 - late), slow)
+    return Prepared(
+        params,
+        geometry,
+        J,
+        gravity,
+        sigma,
+        gamma,
+        mobility,
+        kappa,
+        damped,
+        damped * (1 - weight),
+        _air_mass(system, params, J),
+        slow,
+    )
+
+
+def _air_mass(system: System, params: Params, J: Float[Array, "bodies 3 3"]) -> Float[Array, "aired 2"]:
+    if not system.air:
+        return jnp.zeros((0, 2), dtype=J.dtype)
+    loose = jnp.trace(jax.vmap(inverse)(take(J, system.air)), axis1=-2, axis2=-1)
+    return jnp.stack([take(params.mass, system.air), 3 / loose], axis=-1)
 
 
 def _mobilities(
@@ -103,7 +124,7 @@ def _mobilities(
     return of_point(A, geometry.s_A) + of_point(B, geometry.s_B), take(turn, A) + take(turn, B)
 
 
-def _late(z: Float[Array, " axes"]) -> Float[Array, " axes"]:
+def late(z: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
     """Weight of the new rate in linear damping, the rest that of the old one, for z = h c / mass.
 
     The mean of both is second order, and lets strong damping ring: the rate changes by A = (1 - z/2) / (1 + z/2) in a
@@ -126,8 +147,8 @@ def damping(
     params = prepared.params
     drag = params.step * params.drag * jnp.abs(rate)
     both = prepared.damping + 2 * drag
-    late = _late(both / (1 / prepared.mobility + params.armature))
-    return prepared.kappa + (prepared.brake - prepared.damping) + both * late, both * (1 - late) - drag
+    weight = late(both / (1 / prepared.mobility + params.armature))
+    return prepared.kappa + (prepared.brake - prepared.damping) + both * weight, both * (1 - weight) - drag
 
 
 def mass_matrix(params: Params, J: Float[Array, "bodies 3 3"]) -> Float[Array, "bodies 6 6"]:

@@ -6,6 +6,6 @@ from .lqr import Regulator as Regulator
 from .lqr import linearise as linearise
 from .lqr import lqr as lqr
 from .lqr import without_dry_friction as without_dry_friction
+from .optimal import Optimal as Optimal
 from .plant import Plant as Plant
-from .problem import Optimal as Optimal
 from .trajectory import ilqr as ilqr

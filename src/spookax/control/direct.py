@@ -23,8 +23,8 @@ from .._compiled import compiled, on_device
 from .._typing import AnyArray, Array, Float, Scalar
 from ..system import Params, System
 from .lqr import local
+from .optimal import Cost, Optimal, Status, posed, simulated
 from .plant import Plant
-from .problem import Cost, Optimal, Status, posed, simulated
 from .trajectory import Iterate, backward, followed
 
 _GAP, _SMALLER, _LEAST = 1.0, 0.3, 1e-3  # what a gap of one costs as much as: first, factor between rounds, last

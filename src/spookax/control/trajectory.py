@@ -22,8 +22,8 @@ from ..complementarity import MLCP, BlockPivoting, free_rows, solve_mlcp
 from ..math import small
 from ..system import Params, System
 from .lqr import local
+from .optimal import Cost, Optimal, Status, posed, simulated
 from .plant import Plant
-from .problem import Cost, Optimal, Status, posed, simulated
 
 _FRACTIONS = 0.5 ** np.arange(10)  # of a step, all simulated at once
 _ENOUGH = 1e-4  # of the promised gain

@@ -7,7 +7,7 @@ Actions are in [-1, 1] and stand for what is between a motor's limits, as traine
 """
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ from .._results import EPISODE_RESULTS
 from ..viewer import BodyPoses, view
 from ..viewer.raster import Camera
 from .environment import Environment, EnvState, Outcome
-from .task_files import make, task_names
+from .task_files import Changes, make, task_names
 
 MODES = ["human", "rgb_array"]
 _BOUNDED = ("cos(", "sin(")  # observations that stay within one
@@ -34,7 +34,7 @@ _BOUNDED = ("cos(", "sin(")  # observations that stay within one
 class _Spaces:
     """What single environments and batches have in common."""
 
-    def __init__(self, environment: Environment | str | os.PathLike[str], render_mode: str | None, options: Any):
+    def __init__(self, environment: Environment | str | os.PathLike[str], render_mode: str | None, options: Changes):
         if isinstance(environment, Environment) and options:
             raise ValueError(f"an Environment is made already: give {', '.join(options)} to it")
         made = environment if isinstance(environment, Environment) else make(environment, **options)
@@ -68,7 +68,7 @@ class GymEnv(gymnasium.Env):
     - `environment`: an `Environment`, a task file, or the name of a task that ships.
     - `render_mode`: `rgb_array` draws a frame without a display; `human` shows every episode in the browser when it is
       over, as the viewer does.
-    - `options`: arguments of `Environment` that take the place of those of the task file.
+    - `options`: see `task_files.Changes`.
 
     `info` has `success`, and `cause` where an episode failed.
     """
@@ -76,7 +76,10 @@ class GymEnv(gymnasium.Env):
     metadata = {"render_modes": MODES, "render_fps": 50}  # noqa: RUF012 (Gymnasium's own name and form)
 
     def __init__(
-        self, environment: Environment | str | os.PathLike[str], render_mode: str | None = None, **options: Any
+        self,
+        environment: Environment | str | os.PathLike[str],
+        render_mode: str | None = None,
+        **options: Unpack[Changes],
     ):
         self._of = _Spaces(environment, render_mode, options)
         self.environment, self.render_mode = self._of.env, render_mode
@@ -153,7 +156,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         environment: Environment | str | os.PathLike[str],
         num_envs: int = 1,
         render_mode: str | None = None,
-        **options: Any,
+        **options: Unpack[Changes],
     ):
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"`render_mode` of many environments is rgb_array or None, got {render_mode!r}")

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import pydantic
 from pydantic import Field
@@ -11,8 +11,11 @@ from pydantic import Field
 from ..scene.explain import Finding, nearest
 from ..scene.fields import AxisName, Name, NonNegative, Number, Pair, Positive, Strict, Text, Vector, Version
 from ..scene.located import load_located, validate
+from ..scene.model import Scene
+from ..study.identifying.estimate import Estimate
 from .environment import Environment
 from .observation import AbstractObservation, Coordinates, Sensors
+from .randomisation import AbstractRandomisation
 from .task import AbstractTask, Configuration, Point
 
 _GIVEN = (Path(__file__).parents[1], Path(__file__).parents[3])  # of a wheel, of a clone
@@ -89,11 +92,24 @@ class TaskFile(Strict):
     action_delay: NonNegative = 0.0
 
 
-def make(name: str | os.PathLike[str], **changes: Any) -> Environment:
+class Changes(TypedDict, total=False):
+    """Arguments of `Environment` that take the place of what a task file says."""
+
+    scene: str | os.PathLike[str] | Scene
+    task: AbstractTask
+    actions: Mapping[str, float | tuple[float, float]]
+    observation: AbstractObservation | None
+    control_period: float | None
+    time_limit: float
+    action_rates: Mapping[str, float] | None
+    action_delay: float
+    randomise: AbstractRandomisation | Estimate | None
+
+
+def make(name: str | os.PathLike[str], **changes: Unpack[Changes]) -> Environment:
     """The environment of a task file, or of a task that ships (`task_names`).
 
-    **Arguments:** `changes`: arguments of `Environment` that replace those of the file, `scene` and `task` among
-    them.
+    **Arguments:** `changes`: see `Changes`.
 
     **Raises:** `FileError` for whatever is wrong with the file, with line and cure; as `Environment` does.
     """
@@ -112,7 +128,7 @@ def make(name: str | os.PathLike[str], **changes: Any) -> Environment:
             yield Finding(("scene",), scene, f"no such file: {path.parent / scene}", cure)
 
     given = validate(located, TaskFile, also=also)
-    options = {
+    options: dict[str, Any] = {
         "actions": given.actions,
         "observation": given.observation.made(),
         "control_period": given.control_period,

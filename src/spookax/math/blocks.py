@@ -5,6 +5,7 @@ forms for blocks of at most six rows are faster.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -173,3 +174,8 @@ _NOWHERE = (-1, 0)
 def joined(parts: Sequence[Array], axis: int = 0) -> Array:
     """The arrays one behind the other; a single one as it is."""
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=axis)
+
+
+def in_order(parts: Sequence[Shaped[Array, "_ ..."]], keys: Sequence[Any]) -> Shaped[Array, "k ..."]:
+    """The entries of all arrays, one behind the other, in the order of their keys."""
+    return take(joined(parts), sorted(range(len(keys)), key=keys.__getitem__))

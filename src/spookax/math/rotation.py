@@ -119,7 +119,7 @@ def log(e: Float[Array, "... 4"]) -> Float[Array, "... 3"]:
     return factor * u
 
 
-def plus(e: Quaternion, theta: Vector3) -> Quaternion:
+def plus(e: Float[Array, "*batch 4"], theta: Float[Array, "*batch 3"]) -> Float[Array, "*batch 4"]:
     """Box-plus: e * exp(theta), renormalised (theta in body axes)."""
     return normalise(multiply(e, exp(theta)))
 

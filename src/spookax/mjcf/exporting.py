@@ -24,7 +24,7 @@ from spookax.mjcf.tree import (
     zero_pose,
 )
 from spookax.scene import FileProblem, Scene
-from spookax.scene.friction import Friction
+from spookax.scene.friction import Air, Friction
 from spookax.scene.inertia import COMPONENTS
 from spookax.scene.parts import Body, Joint, Limits, Motor, Sensor
 from spookax.scene.shapes import Shape
@@ -121,6 +121,9 @@ class _Writer:
             Xml.SubElement(element, "freejoint")
         else:
             self._joints(element, branch.joint, branch.motions)
+        if self.scene.bodies[branch.body].air != Air():
+            message = "`air` is not written: the fluid of MuJoCo resists by its density and viscosity"
+            self.report.add(f"bodies.{branch.body}", message, "Delete `air`.")
         self._inertial(element, branch.body, parts)
         self._shapes(element, branch.body, self.scene.bodies[branch.body])
 

@@ -34,6 +34,7 @@ from .linear import LinearGaussian, LinearGaussianSteps, LinearMechanism
 
 SLIDE, STICK, RESET = range(3)
 NAMES = ("slide", "stick", "reset")
+_POSSIBLE = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0]])  # (4), from row to column
 
 
 class Contact(eqx.Module):
@@ -89,10 +90,18 @@ def combinations(contacts: int) -> list[tuple[int, ...]]:
 
 def transition(contacts: Sequence[Contact]) -> Float[Array, "regimes regimes"]:
     """Of the combinations."""
-    whole = jnp.ones((1, 1))
+    whole, possible = jnp.ones((1, 1)), np.ones((1, 1))
     for contact in contacts:
-        whole = jnp.kron(whole, contact.transition())
-    return whole
+        whole, possible = jnp.kron(whole, contact.transition()), np.kron(possible, _POSSIBLE)
+    return jnp.where(possible > 0, whole, 0.0)  # a product with zero has derivatives, which its logarithm has not
+
+
+def before(contacts: int) -> list[list[int]]:
+    """From which combinations each can be reached in a step, for `MixtureFilter`."""
+    possible = np.ones((1, 1))
+    for _ in range(contacts):
+        possible = np.kron(possible, _POSSIBLE)
+    return [list(map(int, np.flatnonzero(column))) for column in possible.T]
 
 
 class _Parts(NamedTuple):

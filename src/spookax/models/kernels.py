@@ -64,10 +64,12 @@ class AbstractKernel(eqx.Module):
 
 
 def positive(value: _Number, what: str) -> Array:
-    """A number that has to be positive. **Raises:** `ValueError`; from compiled code a runtime error."""
+    """A number that has to be positive. **Raises:** `ValueError`; in compiled code, which could do so only by a call of
+    Python, and then could not be kept on disk, it is NaN instead.
+    """
     x = jnp.asarray(value, dtype=float)
     if isinstance(x, Tracer):
-        return eqx.error_if(x, ~(x > 0), f"{what} must be positive")
+        return jnp.where(x > 0, x, jnp.nan)
     if not np.all(np.asarray(x) > 0):
         raise ValueError(f"{what} must be positive, got {np.asarray(x)}")
     return x

@@ -70,11 +70,11 @@ class JointMotion(AbstractContinuousModel):
         return eqx.tree_at(lambda s: s.near, state, jax.lax.stop_gradient(x[:count]))
 
     def drift(self, x: Float[Array, " n"], p: Prep, u: Array) -> Float[Array, " n"]:
-        return self._rate(x, p, u, jnp.zeros(self.noise_size, dtype=x.dtype))
+        return self.rate(x, p, u, jnp.zeros(self.noise_size, dtype=x.dtype))
 
     def spread(self, x: Float[Array, " n"], p: Prep) -> Float[Array, "n m"]:
         still = jnp.zeros(self.noise_size, dtype=x.dtype)
-        by_force = jax.jacfwd(lambda f: self._rate(x, p, jnp.zeros(self.inputs, dtype=x.dtype), f))(still)
+        by_force = jax.jacfwd(lambda f: self.rate(x, p, jnp.zeros(self.inputs, dtype=x.dtype), f))(still)
         return by_force * self.of.noise.density
 
     def read(self, x: Float[Array, " n"], p: Prep) -> Float[Array, " channels"]:
@@ -84,6 +84,7 @@ class JointMotion(AbstractContinuousModel):
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         return self.of.difference(y, predicted)
 
-    def _rate(self, x: Array, p: Prep, u: Array, push: Float[Array, " m"]) -> Float[Array, " n"]:
+    def rate(self, x: Float[Array, " n"], p: Prep, u: Array, push: Float[Array, " m"]) -> Float[Array, " n"]:
+        """The drift with further forces on the axes [N m or N]."""
         _, a = accelerations(self.of.system, p.engine, self.place(x, p), u, push)
         return jnp.concatenate([x[self.noise_size :], a])

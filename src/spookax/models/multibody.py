@@ -14,7 +14,7 @@ import numpy as np
 from .._results import STEP_RESULTS
 from .._typing import AnyArray, Array, Float, Scalar
 from ..complementarity import Replay
-from ..constraints import Prepared, Rows, assemble, axes, boxes, frames, gyro, prepare
+from ..constraints import Prepared, Rows, air, assemble, axes, boxes, frames, gyro, prepare
 from ..constraints.assemble import scatter, velocity
 from ..constraints.prepared import damping
 from ..math import rotation, small
@@ -281,6 +281,8 @@ class Multibody(
         engine, h = p.engine, p.engine.params.step
         _, block = jax.vmap(gyro.free_motion, (0, 0, None))(state.w, engine.J, h)
         out = jnp.concatenate([engine.params.mass[:, None] * dv, matvec(block, dw)], axis=1)
+        if self.system.air:
+            out = out + matvec(air.resistance(self.system, engine, velocity(state)).block, change)
         if not self.system.axes:
             return out
         b_A, b_B = axes.rate_rows(self.system, frames.kinematics(self.system, state.r, state.e, engine.geometry))
@@ -288,12 +290,12 @@ class Multibody(
         return out + scatter(self.system, b_A, b_B, kappa * axes.rates(self.system, b_A, b_B, change))
 
     def _advance(self, x, p, u, w, noise, guess, solver, more: Array | float = 0.0):
-        state, command = self._commanded(x, p, u)
+        state, command = self.commanded(x, p, u)
         impulse = self.impulse(state, p, w, noise) + more
         after, info = step(self.system, p.engine, state, command, impulse, solver=solver, guess=guess)
         return self.body_state(after, p.com), info.levels, info.result
 
-    def _commanded(self, x: BodyState, p: Prep, u: Array) -> tuple[State, Float[Array, " motors"]]:
+    def commanded(self, x: BodyState, p: Prep, u: Array) -> tuple[State, Float[Array, " motors"]]:
         """The engine's state and the command of a step; with delays of motors u has those of earlier steps, too."""
         state = self.engine_state(x, p.com)
         if not self.system.history:
@@ -310,11 +312,11 @@ class Multibody(
             mass = jnp.broadcast_to(p.engine.params.mass[:, None, None] * np.eye(3)[None], (nb, 3, 3))
             G = scale[0, 0] * self._body_scale(p)
             K = jnp.zeros((nb, 6, 4, nb, 3), dtype=h.dtype)
-            for b in range(nb):
-                for part, block in ((0, mass[b]), (1, p.engine.J[b])):
-                    rows = slice(3 * part, 3 * part + 3)
-                    gain = block / G[b, rows, None]
-                    K = K.at[b, rows, part, b].set(0.3 / h * gain).at[b, rows, 2 + part, b].set(gain)
+            body = np.arange(nb)
+            for part, block in ((0, mass), (1, p.engine.J)):
+                rows = slice(3 * part, 3 * part + 3)
+                gain = block / G[:, rows, None]
+                K = K.at[body, rows, part, body].set(0.3 / h * gain).at[body, rows, 2 + part, body].set(gain)
             by_pose, by_rate = jnp.split(K.reshape(6 * nb, 12 * nb), 2, axis=1)
             return jnp.concatenate([by_pose, unfelt, by_rate], axis=1)
         state = self.engine_state(x, p.com)
@@ -364,7 +366,7 @@ class Multibody(
 
     def transition(self, x: BodyState, x1: BodyState, p: Prep, u: Array, noise: Noise) -> Transition:
         """Inverse dynamics, in units of the noise."""
-        (state, command), v1 = self._commanded(x, p, u), velocity(self.engine_state(x1, p.com))
+        (state, command), v1 = self.commanded(x, p, u), velocity(self.engine_state(x1, p.com))
         rows, *_ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v1))
         return self._explain(rows, v1, p, noise)
 
@@ -386,7 +388,7 @@ class Multibody(
     ) -> tuple[BodyState, Transition]:
         # With the plan's velocity v and impulses lam, the body impulse p0 = D v - G^T lam of the plan stays and the
         # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
-        state, command = self._commanded(x, p, u)
+        state, command = self.commanded(x, p, u)
         v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
         rows, state, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v))
         wrong = saddle.gaps(self.system, rows, v) + rows.sigma * impulse.reshape(rows.a.shape)
@@ -407,14 +409,11 @@ class Multibody(
 
     def difference(self, y: Array, predicted: Array) -> Float[Array, " channels"]:
         """y minus predicted; of rotation vectors the one that leads from the predicted orientation to the read one."""
-        parts, i = [], 0
-        for index in self.sensors:
-            sensor = self.system.sensors[index]
-            one, other = y[i : i + sensor.size], predicted[i : i + sensor.size]
-            if sensor.type == "body_pose":
-                turn = rotation.minus(rotation.exp(one[3:]), rotation.exp(other[3:]))
-                parts += [one[:3] - other[:3], turn]
-            else:
-                parts.append(one - other)
-            i += sensor.size
-        return jnp.concatenate(parts)
+        sizes = [self.system.sensors[i].size for i in self.sensors]
+        begin = np.cumsum([0, *sizes]).tolist()
+        poses = [b for i, b in zip(self.sensors, begin, strict=False) if self.system.sensors[i].type == "body_pose"]
+        if not poses:
+            return y - predicted
+        turns = np.array(poses, dtype=int)[:, None] + np.arange(3, 6)
+        read, said = (rotation.exp(a[turns]) for a in (y, predicted))
+        return (y - predicted).at[turns].set(jax.vmap(rotation.minus)(read, said))

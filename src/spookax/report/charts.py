@@ -70,6 +70,20 @@ def methods_chart(title: str, unit_text: str, time: np.ndarray, measured: np.nda
     return {"data": data, "layout": layout}
 
 
+def contact_chart(title: str, time: np.ndarray, forces: np.ndarray) -> Figure:
+    """Normal force and friction (n, 2) of a pair of surfaces over time."""
+    layout = _layout(260) | {"hovermode": "x", "annotations": [_heading(title, 1)]}
+    layout["legend"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"}
+    layout["xaxis"] = _axis(title="time [s]", range=[float(time[0]), float(time[-1])])
+    layout["yaxis"] = _axis(title="N")
+    kinds = ("normal force", ESTIMATED, "solid"), ("friction", OPEN_LOOP, "dash")
+    data = [
+        _curve(time, forces[:, i], 1, name=name, mode="lines", line={"color": colour, "width": 1.4, "dash": dash})
+        for i, (name, colour, dash) in enumerate(kinds)
+    ]
+    return {"data": data, "layout": layout}
+
+
 def foretold_band(signal: Signal) -> list[dict[str, Any]]:
     """Where 90 % of the posterior's simulations lie, as far as the signal reaches and half as far again."""
     assert signal.open_loop is not None
@@ -132,6 +146,7 @@ def law_chart(
     speed: np.ndarray,
     laws: Mapping[str, np.ndarray],
     level: tuple[str, float, float] | None = None,
+    along: str = "speed [m/s]",
 ) -> Figure:
     """Points of a force over the speed, and laws for it, the first one drawn thick. `level`: name, height and standard
     deviation of what holds at speed zero.
@@ -143,7 +158,7 @@ def law_chart(
         low, high = min(low, level[1] - level[2]), max(high, level[1] + level[2])
     margin = 0.1 * (high - low) or 1.0
     fastest = float(speed[-1])
-    layout["xaxis"] = _axis(title="speed [m/s]", range=[-0.02 * fastest, 1.02 * fastest])
+    layout["xaxis"] = _axis(title=along, range=[-0.02 * fastest, 1.02 * fastest])
     layout["yaxis"] = _axis(title=unit_text, range=[low - margin, high + margin])
     kept = np.unique(np.linspace(0, len(points[0]) - 1, 3000).astype(int))
     look: dict[str, Any] = {"mode": "markers", "marker": {"color": MEASURED, "size": 4}}

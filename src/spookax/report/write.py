@@ -23,6 +23,7 @@ from .charts import (
     signal_chart,
     whiteness_chart,
 )
+from .contacts import contact_charts
 from .content import (
     GRADES,
     cautions,
@@ -80,6 +81,11 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
     charts: dict[str, Figure | None] = {
         name: signal_chart(signal) for own in (*drawn.values(), *predicted.values()) for name, signal in own.items()
     }
+    touching, touched = (
+        contact_charts("contact", runs, states),
+        contact_charts("validation-contact", validation, states),
+    )
+    charts |= _charts_of(touching) | _charts_of(touched)
     for i, (axis, curve) in enumerate((estimate.get("friction") or {}).items()):
         speed, level, sd = (np.array(curve[key]) for key in ("speed", "level", "sd"))
         along = f"speed [{numbers.unit(curve['speed_unit'])}]"
@@ -113,6 +119,8 @@ def _render(estimate: Mapping[str, Any], states: Mapping[str, np.ndarray]) -> st
         sensor_units=_sensor_units(runs),
         validation=validation,
         predicted=predicted,
+        touching=_captions_of(touching),
+        touched=_captions_of(touched),
         settings={name: estimate[key] for key, name in SETTINGS.items() if estimate.get(key) is not None},
         drawn=drawn,
         innovations=innovation_rows(by_run),
@@ -148,10 +156,9 @@ def write_tracking(
     path.parent.mkdir(parents=True, exist_ok=True)
     runs = tracking.get("runs") or {}
     drawn = {run: tracking_charts(f"run-{i}", run, tracking, states) for i, run in enumerate(runs)}
-    charts = {name: chart for own in drawn.values() for name, (_, chart) in own.items()}
-    captions = {run: {name: caption for name, (caption, _) in own.items()} for run, own in drawn.items()}
     unlisted = networks(tracking.get("parameters") or {})
-    page = _page("tracking.html", charts, tracking=tracking, runs=runs, drawn=captions, networks=unlisted)
+    contents = {"tracking": tracking, "runs": runs, "drawn": _captions_of(drawn), "networks": unlisted}
+    page = _page("tracking.html", _charts_of(drawn), **contents)
     path.write_text(page, encoding="utf-8")
     return path
 
@@ -173,7 +180,10 @@ def write_prediction(
     charts: dict[str, Figure | None] = {
         name: signal_chart(signal, ahead) for own in drawn.values() for name, signal in own.items()
     }
-    page = _page("prediction.html", charts, prediction=prediction, runs=runs, drawn=drawn, ahead=ahead)
+    touched = contact_charts("contact", runs, states)
+    charts |= _charts_of(touched)
+    contents = {"prediction": prediction, "runs": runs, "drawn": drawn, "touched": _captions_of(touched)}
+    page = _page("prediction.html", charts, ahead=ahead, **contents)
     path.write_text(page, encoding="utf-8")
     return path
 
@@ -215,16 +225,20 @@ def write_latent(folder: str | os.PathLike[str], content: Mapping[str, Any], sta
     """
     path = Path(folder) / "latent.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    caption, law = law_of(content, states)
-    charts: dict[str, Figure | None] = {"law": law}
+    charts: dict[str, Figure | None] = {}
+    laws: dict[str, str] = {}
     drawn: dict[str, dict[str, str]] = {}
-    (path.parent / "law.svg").write_text(svg(law), encoding="utf-8")
+    for i, contact in enumerate(content["contacts"]):
+        laws[f"law-{i}"], chart = law_of(contact, content, states)
+        charts[f"law-{i}"] = chart
+        name = "law" if len(content["contacts"]) == 1 else f"{contact}_law"
+        (path.parent / f"{name}.svg").write_text(svg(chart), encoding="utf-8")
     for i, run in enumerate(content["runs"]):
         for name, (text, chart) in latent_charts(run, content, states).items():
             charts[f"run-{i}-{name}"] = chart
             drawn.setdefault(run, {})[f"run-{i}-{name}"] = text
             (path.parent / f"{run}_{name}.svg").write_text(svg(chart), encoding="utf-8")
-    captions = {"law": caption, "runs": drawn}
+    captions = {"laws": laws, "runs": drawn}
     page = _page(
         "latent.html", charts, latent=content, captions=captions, meanings=MEANINGS, cautions=latent_cautions(content)
     )
@@ -248,6 +262,16 @@ def _page(template: str, charts: Mapping[str, Figure | None], **contents: Any) -
     return environment.get_template(template).render(
         charts=figures, figures=_script_json(figures), plotly=markupsafe.Markup(get_plotlyjs()), **contents
     )
+
+
+def _charts_of(drawn: Mapping[str, Mapping[str, tuple[str, Figure]]]) -> dict[str, Figure | None]:
+    """Name of a chart -> itself, of all runs."""
+    return {name: chart for own in drawn.values() for name, (_, chart) in own.items()}
+
+
+def _captions_of(drawn: Mapping[str, Mapping[str, tuple[str, Figure]]]) -> dict[str, dict[str, str]]:
+    """Run -> name of a chart -> its caption."""
+    return {run: {name: caption for name, (caption, _) in own.items()} for run, own in drawn.items()}
 
 
 def _drawn(

@@ -131,8 +131,10 @@ class Contacts(Strict):
     )
     relaxation_steps: NonNegative = Field(default=2.0, description="Time steps in which an overlap decays (steps)")
     recovery_speed: Positive = Field(default=0.5, description="Largest speed at which an overlap is led back [m/s]")
-    passes: Annotated[int, pydantic.Field(strict=True, ge=1, le=20)] = Field(
-        default=3, description="Times that a step is solved where the speed of slip has changed in it (no unit)"
+    passes: Annotated[int, pydantic.Field(strict=True, ge=1, le=20)] | Literal["settled"] = Field(
+        default=3,
+        description="Times that a step is solved where the speed of slip has changed in it (no unit), or `settled`: "
+        "until it changes no more",
     )
     slots: Annotated[int, pydantic.Field(strict=True, ge=1)] | None = Field(
         default=None,

@@ -65,6 +65,19 @@ class Learned(Strict):
         return self
 
 
+class Resistance(Strict):
+    """Resistance of a fluid at rest, the same in every direction: `viscous * speed + drag * speed^2`."""
+
+    viscous: NonNegative = Field(default=0.0, description="Linear in the speed [N s/m or N m s/rad]")
+    drag: NonNegative = Field(default=0.0, description="Quadratic in the speed [N s^2/m^2 or N m s^2/rad^2]")
+
+
+class Air(Resistance):
+    """Resistance of air, or of another fluid at rest, to a body: to its centre of mass, and to its turning."""
+
+    turning: Resistance = Field(default_factory=Resistance, description="Against the angular velocity")
+
+
 class Element(Strict):
     """A spring behind a block that dry friction holds: it pulls with `stiffness`, and slips at the deflection `reach`.
 

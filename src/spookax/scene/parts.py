@@ -12,7 +12,7 @@ from pydantic import Field
 
 from spookax.scene.explain import Cure, Finding, refuse
 from spookax.scene.fields import AxisName, Direction, Name, NonNegative, Number, Positive, Strict, Text, Vector
-from spookax.scene.friction import Friction
+from spookax.scene.friction import Air, Friction
 from spookax.scene.inertia import Inertia, flaws, from_matrix
 from spookax.scene.joint_types import KINDS, JointKind, generic
 from spookax.scene.rules import DC_CONSTANTS, body_rules, motor_rules
@@ -60,6 +60,7 @@ class Body(Strict):
         default=None, description="Density of all shapes, instead of mass, com and inertia [kg/m^3]"
     )
     shapes: list[Shape] = Field(default_factory=list, description="Shapes, for looks and for `density`")
+    air: Air = Field(default_factory=Air, description="Resistance of air to the body, of the world and not of a joint")
     initial: Start | None = Field(
         default=None, description="Pose and velocity at t = 0, of a body that no joint ties to the world"
     )

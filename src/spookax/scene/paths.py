@@ -14,7 +14,6 @@ from spookax.scene.explain import Loc
 from spookax.scene.files import SceneError
 from spookax.scene.friction import Friction
 from spookax.scene.inertia import COMPONENTS
-from spookax.scene.joint_types import FreeAxis
 from spookax.scene.located import Located, validate
 from spookax.scene.model import Scene
 from spookax.scene.parts import Harmonic, JointPosition
@@ -106,6 +105,11 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
         yield from _scalars("bodies", name, {"mass": "kg"})
         yield from _vector(f"bodies.{name}.com", ("bodies", name, "com"), "m")
         yield from _scalars("bodies", name, {f"inertia.{component}": "kg m^2" for component in COMPONENTS})
+        for place, rotational in (("air", False), ("air.turning", True)):
+            units = _axis_units(rotational)
+            yield from _scalars(
+                "bodies", name, {f"{place}.{key}": units[f"friction.{key}"] for key in ("viscous", "drag")}
+            )
     for name, joint in scene.joints.items():
         for key in ("at", "child_at"):
             yield from _vector(f"joints.{name}.{key}", ("joints", name, key), "m")
@@ -114,7 +118,7 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
                 yield f"joints.{name}.{key}", _Quantity(("joints", name, key), "m")
         for axis in joint.kind.axes[:1] if joint.kind.isotropic else joint.kind.axes:
             place = f"{name}.axes.{axis.name}" if axis.name and not joint.kind.isotropic else name
-            units = _axis_units(axis)
+            units = _axis_units(axis.rotational)
             senseless = ("spring.rest", "friction.backward") if axis.kind == "spin" else ()
             kept = {key: units[key] for key in units if key not in senseless}
             yield from _scalars("joints", place, kept)
@@ -165,9 +169,9 @@ def _parts(place: str, friction: Friction, units: Mapping[str, str]) -> Iterator
             yield ".".join(map(str, (*loc, key))), _Quantity((*loc, key), unit)
 
 
-def _axis_units(axis: FreeAxis) -> dict[str, str]:
+def _axis_units(rotational: bool) -> dict[str, str]:
     """Units of what acts along an axis of a joint."""
-    if axis.rotational:
+    if rotational:
         load, position, viscous, stiffness, inertia, bearing = "N m", "rad", "N m s/rad", "N m/rad", "kg m^2", "m"
         drag = "N m s^2/rad^2"
     else:

@@ -1,5 +1,6 @@
 """The Spook step forward and backward, consistent states, and rollouts."""
 
+from .contact_points import contact_points as contact_points
 from .inverse import forward_residual as forward_residual
 from .inverse import inverse_dynamics as inverse_dynamics
 from .march import half_kick_back as half_kick_back

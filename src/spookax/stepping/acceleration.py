@@ -11,28 +11,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..constraints import Prepared, Rows, axes, boxes, frames, motors
+from ..constraints import Prepared, Rows, air, axes, boxes, frames, motors
 from ..constraints.assemble import axis_motion, node_rates, scatter, velocity, violations
 from ..constraints.prepared import mass_matrix
 from ..math import rotation
 from ..math.product import matvec
-from ..system import State, System
+from ..system import BoxKind, State, System
 from . import saddle
 
 _COMPLIANCE = 1e-9  # of redundant rows beside the bodies': what keeps closed loops regular
 _WHY = {
-    "friction": "dry friction, whose force jumps where a joint begins to move",
-    "lower": "a stop",
-    "upper": "a stop",
-    "motor": "a motor whose force is bounded and depends on the rate",
-    "element": "elasto-slide elements",
+    BoxKind.friction: "dry friction, whose force jumps where a joint begins to move",
+    BoxKind.lower: "a stop",
+    BoxKind.upper: "a stop",
+    BoxKind.motor: "a motor whose force is bounded and depends on the rate",
+    BoxKind.element: "elasto-slide elements",
 }
 
 
 def why_undefined(system: System) -> str | None:
     """What keeps a mechanism from having accelerations that are a function of its state; None if nothing does."""
     for row in system.boxes:
-        if row.kind == "own":
+        if row.kind is BoxKind.own:
             return f"the row '{system.bounded[row.number].name}' of one's own has bounds"
         return f"the axis '{system.axes[row.line].name}' has {_WHY[row.kind]}"
     if system.contacts.pairs:
@@ -66,6 +66,8 @@ def accelerations(
 
     torque = jnp.cross(matvec(prepared.J, state.w), state.w)  # -w x J w
     force = jnp.concatenate([params.mass[:, None] * jnp.broadcast_to(prepared.gravity, state.v.shape), torque], axis=-1)
+    if system.air:
+        force = force + air.resistance(system, prepared, v).force
     if system.axes:
         on_axes = (
             motors.impulses(system, params, command, rate, position) / h

@@ -1,4 +1,4 @@
-"""The step of a mechanism with contacts: Newton's method for the velocity, with an exact line search.
+"""The step of a mechanism with contacts or discs: Newton's method for the velocity, with an exact line search.
 
 Contacts and rows with bounds are regularised, so their impulses are functions of the velocity, and the step is the
 minimum of a convex function where the matrix is symmetric. Every iteration is one factorisation of the step matrix with
@@ -19,7 +19,7 @@ from ..constraints.contact_jacobian import Slots
 from ..math.blocks import inverses, take
 from ..math.product import matvec
 from ..system import System
-from . import saddle
+from . import discs, saddle
 from .pivoting import on_set
 
 _ITERATIONS = 80
@@ -34,6 +34,7 @@ _HALVED = 0.5
 _FLAT = 0.05  # slope at which a line search ends, of that at its start
 _SEARCHES = 25
 _MOVED = 1e-5  # by which a changed slip may move a gap in a step before the step is solved again [m]
+_SETTLED = {8: 1e-11, 4: 1e-6}  # the same where slip is to settle, by the size of a float
 
 
 def slips_otherwise(
@@ -41,7 +42,8 @@ def slips_otherwise(
 ) -> Bool[Array, ""]:
     """Whether the slip at the solution `v` would move the gap of a contact that presses."""
     presses = contact_rows.impulses(touch, contact_rows.rates(system, touch, v))[:, 0] > 0
-    return jnp.any(presses & (h * jnp.abs(contact_rows.slip(system, touch, v) - touch.shift) > _MOVED))
+    moved = _SETTLED[v.dtype.itemsize] if system.contacts.settled else _MOVED
+    return jnp.any(presses & (h * jnp.abs(contact_rows.slip(system, touch, v) - touch.shift) > moved))
 
 
 def seen_from(system: System, rows: Rows, v: Float[Array, "bodies 6"], h: Float[Array, ""]) -> Rows:
@@ -98,27 +100,35 @@ def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> F
 
 def _without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
     """The rows with another p and without contacts."""
-    return eqx.tree_at(lambda r: (r.p, r.contacts), rows, (p, None))
+    return eqx.tree_at(lambda r: (r.p, r.contacts), rows, (p, None), is_leaf=lambda a: a is None)
 
 
 def newton(system: System, rows: Rows) -> Found:
-    """The step from `rows.contacts.start`. Levels are those of `Box.force`, none follows."""
+    """The step from `rows.contacts.start`, or from the motion without joints. Levels are those of `Box.force`, none
+    follows."""
     touch, box = rows.contacts, rows.box
-    assert touch is not None
     bare = _without(rows, jnp.zeros_like(rows.p))
     mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
     exact, kept, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _KEPT, _ENOUGH))
     kept = kept if system.contacts.slots else exact
-    changed = _speed(matvec(inverse, rows.p) + touch.start, rows.D, mass)
-    unit = jnp.maximum(changed + _PART * _speed(touch.start, rows.D, mass), jnp.finfo(changed.dtype).tiny)
+    freely = -matvec(inverse, rows.p)
+    begin_at = freely if touch is None else touch.start
+    changed = _speed(begin_at - freely, rows.D, mass)
+    unit = jnp.maximum(changed + _PART * _speed(begin_at, rows.D, mass), jnp.finfo(changed.dtype).tiny)
+    none = jnp.zeros((0, 3), dtype=unit.dtype)
 
-    def at_bounds(v: Array) -> tuple[Array, Array]:
-        y = -saddle.box_rates(system, rows, v) / box.slack
-        return jnp.clip(y, box.lower, box.upper), (y > box.lower) & (y < box.upper)
+    def contact_rates(v: Array) -> Array:
+        return none if touch is None else contact_rows.rates(system, touch, v)
+
+    def answer(rate: Array) -> tuple[Array, Array]:
+        return (none, jnp.zeros((0, 3, 3), dtype=unit.dtype)) if touch is None else contact_rows.answer(touch, rate)
+
+    def at_bounds(v: Array) -> discs.Bounded:
+        return discs.near(system, rows, box.force, v)
 
     def wrong(v: Array, lam: Array) -> tuple[Array, Array, Array]:
         """What is wrong in the balance and in the joints, and how much that is."""
-        r = saddle.balance(system, rows, v, lam, at_bounds(v)[0])
+        r = saddle.balance(system, rows, v, lam, at_bounds(v).x)
         gap = saddle.gaps(system, rows, v) + rows.sigma * lam
         worst = jnp.sqrt(jnp.max(jnp.abs(jnp.sum(r * matvec(inverse, r), axis=-1)) / mass))
         return r, gap, jnp.maximum(worst, jnp.max(jnp.abs(gap), initial=0.0)) / unit
@@ -130,13 +140,14 @@ def newton(system: System, rows: Rows) -> Found:
 
     def body(carry):
         v, lam, (r, gap, before), _, k = carry
-        rate = contact_rows.rates(system, touch, v)
-        impulse, falls = contact_rows.answer(touch, rate)
-        x, free = at_bounds(v)
-        lu = saddle.factor_near(system, on_set(system, rows, free, x), None, saddle.Touching(touch.J, falls))
+        rate = contact_rates(v)
+        impulse, falls = answer(rate)
+        x, free, slope = at_bounds(v)
+        near = None if touch is None else saddle.Touching(touch.J, falls)
+        lu = saddle.factor_near(system, on_set(system, rows, free, x, slope), None, near)
         dv, dlam = (part[..., 0] for part in saddle.solve(system, lu, -r[..., None], -gap[..., None]))
 
-        drate = contact_rows.rates(system, touch, dv)
+        drate = contact_rates(dv)
         box_rate, dbox = saddle.box_rates(system, rows, v), saddle.box_rates(system, rows, dv) - box.offset
         along = take(saddle.line_rates(system, rows, dv), system.box_lines) if system.boxes else dbox
         steady = jnp.sum(dv * r) + jnp.sum(impulse * drate) + jnp.sum(box.force * x * along)
@@ -144,12 +155,12 @@ def newton(system: System, rows: Rows) -> Found:
 
         def climbing(a: Array) -> tuple[Array, Array]:
             """Slope of the function along the step, and its slope."""
-            lam_a, falls_a = contact_rows.answer(touch, rate + a * drate)
-            y = -(box_rate + a * dbox) / box.slack
-            inside = (y > box.lower) & (y < box.upper)
-            held = jnp.clip(y, box.lower, box.upper)
+            lam_a, falls_a = answer(rate + a * drate)
+            held, inside, slope = discs.at_bounds(system, rows, box.force, -(box_rate + a * dbox) / box.slack)
             first = steady + a * grows - jnp.sum(lam_a * drate) - jnp.sum(box.force * held * along)
-            stiff = jnp.where(inside, box.force * dbox / box.slack * along, 0.0)
+            turned = discs.along(system, slope, dbox / box.slack)
+            bends = inside | discs.of_discs(system)
+            stiff = jnp.where(bends, box.force * turned * along, 0.0)
             return first, grows + jnp.sum(drate * matvec(falls_a, drate)) + jnp.sum(stiff)
 
         start, _ = climbing(jnp.zeros_like(unit))
@@ -173,10 +184,10 @@ def newton(system: System, rows: Rows) -> Found:
         v, lam = v + a * dv, lam + a * dlam
         return v, lam, wrong(v, lam), before, k + 1
 
-    v, lam = touch.start, jnp.zeros_like(rows.a)
+    v, lam = begin_at, jnp.zeros_like(rows.a)
     begin = v, lam, wrong(v, lam), jnp.full_like(unit, jnp.inf), jnp.zeros((), dtype=int)
     v, lam, (_, _, worst), _, k = jax.lax.while_loop(go_on, body, begin)
-    x, free = at_bounds(v)
+    x, free, _ = at_bounds(v)
     solved = worst <= enough
     result = MLCP_RESULTS.where(solved, MLCP_RESULTS.successful, MLCP_RESULTS.contact_limit)
     return Found(v, lam, x, free, result, k)

@@ -18,7 +18,7 @@ from ..constraints.assemble import velocity
 from ..constraints.boxes import elastic, reached
 from ..constraints.prepared import mass_matrix
 from ..math.blocks import take
-from ..system import State, System
+from ..system import BoxKind, State, System
 from . import saddle
 
 
@@ -33,7 +33,7 @@ def rows(system: System, prepared: Prepared, state: State, smooth: Rows) -> Impa
     """`smooth`: the rows of a step from this state at rest, whose geometry and compliance are used."""
     params, v = prepared.params, velocity(state)
     rate, box, zero = axes.rates(system, smooth.b_A, smooth.b_B, v), smooth.box, jnp.zeros_like(smooth.box.offset)
-    stops, own = system.boxes_of("lower", "upper"), system.boxes_of("own")
+    stops, own = system.boxes_of(BoxKind.lower, BoxKind.upper), system.boxes_of(BoxKind.own)
     at = [system.box_lines[i] for i in stops]
     beyond = reached(system, params, smooth.position)
     bouncing = beyond & elastic(system, prepared.slow, rate)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from .._typing import Array, Float
 from ..constraints import Prepared, Rows
 from ..system import State, System
-from . import contact, saddle
+from . import contact, discs, following, saddle
 from .spook import step, step_rows
 
 
@@ -18,8 +18,11 @@ def multipliers(
 ) -> tuple[Float[Array, "nodes rows"], Float[Array, " boxes"]]:
     """Joint impulses, and x of the rows with bounds, that the regularised rows answer to the new velocity `v1`."""
     lam = -saddle.gaps(system, rows, v1) / rows.sigma
-    box = rows.box
-    return lam, jnp.clip(-saddle.box_rates(system, rows, v1) / box.slack, box.lower, box.upper)
+    force = rows.box.force
+    if system.discs and system.following:  # what makes a disc an ellipse
+        x = discs.near(system, rows, force, v1).x
+        force = following.forces(system, rows, lam, x)
+    return lam, discs.near(system, rows, force, v1).x
 
 
 def inverse_dynamics(

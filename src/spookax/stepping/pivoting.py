@@ -10,6 +10,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float, Int
@@ -29,14 +30,31 @@ class Trial(NamedTuple):
     y: Float[Array, " boxes"]  # x that would make w zero; beyond its bounds the row is on one
 
 
-def on_set(system: System, rows: Rows, free: Bool[Array, " boxes"], x: Float[Array, " boxes"]) -> Rows:
-    """The rows with what is free in kappa and p, and what is held (at `x`) in p."""
+def on_set(
+    system: System,
+    rows: Rows,
+    free: Bool[Array, " boxes"],
+    x: Float[Array, " boxes"],
+    slope: Float[Array, "discs 2 2"] | None = None,
+) -> Rows:
+    """The rows with what is free in kappa and p, and what is held (at `x`) in p.
+
+    `slope`: of discs, how fast x grows with y (`discs`): what that adds to kappa; p is that of what is held.
+    """
     box = rows.box
     implicit = jnp.where(free, box.force * box.rate / box.slack, 0.0)
     given = box.force * jnp.where(free, -box.offset / box.slack, x)
     kappa = rows.kappa + saddle.spread(system, implicit)
     p = rows.p - saddle.push(system, rows, saddle.spread(system, given))
-    return eqx.tree_at(lambda r: (r.kappa, r.p), rows, (kappa, p))
+    rows = eqx.tree_at(lambda r: (r.kappa, r.p), rows, (kappa, p))
+    if slope is None or not system.discs:
+        return rows
+    pairs = np.array(system.discs)
+    added = box.force[pairs][:, :, None] * slope / box.slack[pairs][:, None, :]
+    lines = np.array(system.box_lines)[pairs]
+    kappa = kappa.at[lines].add(jnp.diagonal(added, axis1=1, axis2=2))
+    new = kappa, (added[:, 0, 1] + added[:, 1, 0]) / 2
+    return eqx.tree_at(lambda r: (r.kappa, r.cross), rows, new, is_leaf=lambda a: a is None)
 
 
 def repeated(system: System, rows: Rows, x: Float[Array, " boxes"]) -> tuple[Trial, Bool[Array, " boxes"], Factor]:

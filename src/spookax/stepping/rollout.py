@@ -14,11 +14,11 @@ from jax.core import Tracer
 from .._compiled import compiled, jit
 from .._results import STEP_RESULTS
 from .._threads import concurrently, workers
-from .._typing import Array, Float, Int
+from .._typing import AnyArray, Array, Float, Int
 from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
 from ..math import counted, rotation
-from ..system import Params, State, System
+from ..system import BoxKind, Params, State, System
 from .delay import check_delays
 from .march import March, march
 
@@ -129,7 +129,7 @@ def rollout(
         found = _rollout(system, params, state, controls, wrenches, half_kick, solver)
         return _all_well(found) if throw else found
     count = controls.shape[0]
-    held = _filled_up(controls), None if wrenches is None else _filled_up(wrenches)
+    held = filled_up(controls), None if wrenches is None else filled_up(wrenches)
     found = _first_steps(system, params, state, *held, half_kick, solver, np.asarray(count))
     if throw and found.result != STEP_RESULTS.successful:
         raise eqx.EquinoxRuntimeError(STEP_RESULTS[found.result])
@@ -249,7 +249,7 @@ _first_steps = compiled(_rollout)
 # serves runs of many lengths.
 
 
-def _filled_up(a: Array) -> np.ndarray:
+def filled_up(a: AnyArray) -> np.ndarray:
     """Held over more steps: 64, 256, 1024 or a power of two from 4096 on."""
     power = int(np.ceil(np.log2(max(a.shape[0], _FEWEST))))
     size = 2 ** (power + (power % 2 if power < _DOUBLING else 0))
@@ -291,11 +291,11 @@ def _trajectory(system: System, prepared: Prepared, state: State, marched: March
         position=position,
         rate=rate,
         joint_forces=info.joint_impulses / h,
-        friction=info.levels[:, system.boxes_of("friction")],
-        stop_forces=info.box_impulses[:, system.boxes_of("lower", "upper")] / h,
-        drive_forces=info.box_impulses[:, system.boxes_of("motor")] / h,
-        element_forces=info.box_impulses[:, system.boxes_of("element")] / h,
-        row_forces=info.box_impulses[:, system.boxes_of("own")] / h,
+        friction=info.levels[:, system.boxes_of(BoxKind.friction)],
+        stop_forces=info.box_impulses[:, system.boxes_of(BoxKind.lower, BoxKind.upper)] / h,
+        drive_forces=info.box_impulses[:, system.boxes_of(BoxKind.motor)] / h,
+        element_forces=info.box_impulses[:, system.boxes_of(BoxKind.element)] / h,
+        row_forces=info.box_impulses[:, system.boxes_of(BoxKind.own)] / h,
         contact_forces=info.contact_impulses / h,
         contact_pairs=info.contact_pairs,
         pivots=info.pivots,

@@ -76,7 +76,12 @@ def _touch(
 
 
 def _line_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6"], Float[Array, "edges rows 6"]]:
-    """b and kappa b of the lines of every edge's node, in the rows that the node leaves free."""
+    """b and kappa b of the lines of every edge's node, in the rows that the node leaves free.
+
+    Of two lines that `Rows.cross` couples, those of their principal directions.
+    """
+    if rows.cross is not None:
+        rows = _turned(system, rows, rows.cross)
     count = 2 * len(system.axes) + len(system.own_sides)
     index = np.full((len(system.edges), system.width), count)
     for edge, (node, body) in enumerate(system.edges):
@@ -91,6 +96,24 @@ def _line_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6
         return jnp.concatenate([*b, none])[index], jnp.concatenate([scaled, none])[index]
     own = take(rows.kappa, [len(system.axes) + line for line, _ in system.own_sides])[:, None] * rows.b_own_ahead
     return jnp.concatenate([*b, rows.b_own, none])[index], jnp.concatenate([scaled, own, none])[index]
+
+
+def _turned(system: System, rows: Rows, cross: Float[Array, " discs"]) -> Rows:
+    """The rows with the lines of discs turned such that nothing couples them: sum of kappa b^T b stays what it is."""
+    i, j = np.array(system.box_lines)[np.array(system.discs)].T
+    x, y = rows.kappa[i], rows.kappa[j]
+    apart = (x != y) | (cross != 0)
+    angle = jnp.arctan2(2 * cross, jnp.where(apart, x - y, 1.0)) / 2
+    c, s = jnp.cos(angle), jnp.sin(angle)
+    along, across = x * c * c + 2 * cross * c * s + y * s * s, x * s * s - 2 * cross * c * s + y * c * c
+    kappa = rows.kappa.at[i].set(along).at[j].set(jnp.maximum(across, 0.0))
+
+    def turned(b: Float[Array, "axes 6"]) -> Float[Array, "axes 6"]:
+        first, second = b[i], b[j]
+        b = b.at[i].set(c[:, None] * first + s[:, None] * second)
+        return b.at[j].set(c[:, None] * second - s[:, None] * first)
+
+    return eqx.tree_at(lambda r: (r.b_A, r.b_B, r.kappa), rows, (turned(rows.b_A), turned(rows.b_B), kappa))
 
 
 def factor(system: System, rows: Rows) -> block_sparse.Factor:

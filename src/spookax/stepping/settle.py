@@ -12,8 +12,8 @@ from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..constraints import Rows, bounded
 from ..math.block_sparse import Factor
-from ..system import System
-from . import contact, following, saddle
+from ..system import BoxKind, System
+from . import contact, discs, following, saddle
 from .pivoting import on_set
 
 _PASSES = 60
@@ -70,7 +70,7 @@ def settle(system: System, rows: Rows, attempt: Callable[[Array, Array], Solved]
 def _rounding(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, " boxes"]:
     """What rounding may change of the levels that follow the user's rows with bounds: the impulse of one of these is
     the small rest of its rate over its slack."""
-    own, box, eps = system.boxes_of("own"), rows.box, jnp.finfo(v.dtype).eps
+    own, box, eps = system.boxes_of(BoxKind.own), rows.box, jnp.finfo(v.dtype).eps
     terms = jnp.abs(box.offset).at[own].add(bounded.rates(system, jnp.abs(rows.b_own_ahead), jnp.abs(v)))
     none = jnp.zeros((len(system.node_rows), system.width), dtype=v.dtype)
     rest = following.followed(system, none, box.force, _ROUNDINGS * eps * terms / box.slack)
@@ -89,8 +89,11 @@ def _levels_ahead(
     **Arguments:** `force`: F_0 of `found`; `now`: what these levels should be by the impulses of `found`.
     """
     lam, x, box = found.lam, found.x, rows.box
-    free = (x > box.lower) & (x < box.upper)
-    known = on_set(system, contact.linear(system, following.fixed(rows, force), found.v), free, x)
+    at_level = following.fixed(rows, force)
+    free, slope = (x > box.lower) & (x < box.upper), None
+    if system.discs:
+        _, free, slope = discs.near(system, at_level, force, found.v)
+    known = on_set(system, contact.linear(system, at_level, found.v), free, x, slope)
     lu = saddle.factor_near(
         system, known, following.slopes(system, rows, lam, x), contact.touching(system, rows, found.v)
     )

@@ -20,7 +20,7 @@ from ..math import rotation
 from ..math.blocks import take
 from ..math.product import matmul, matvec
 from ..system import State, System
-from . import contact, contact_impacts, following, impacts, saddle
+from . import contact, contact_impacts, discs, following, impacts, saddle
 from .delay import delayed, remembered
 from .pivoting import on_set, pivot, repeated
 from .settle import Solved, settle
@@ -61,7 +61,7 @@ def solve_rows(
 
 
 def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array) -> Solved:
-    if rows.contacts is not None:
+    if rows.contacts is not None or system.discs:
         return _solve_contacts(system, rows, guess)
     if not system.boxes:
         lu = saddle.factor(system, rows)
@@ -156,10 +156,12 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     def residual(moving: Rows):
         rows = eqx.combine(moving, still)
         slack = saddle.box_rates(system, rows, v) + rows.box.slack * x
-        return saddle.balance(system, rows, v, lam, x), saddle.gaps(system, rows, v) + rows.sigma * lam, slack
+        gap = saddle.gaps(system, rows, v) + rows.sigma * lam
+        answer = discs.near(system, rows, following.forces(system, rows, lam, x), v).x if system.discs else x
+        return saddle.balance(system, rows, v, lam, x), gap, slack, answer
 
     moving_dot = eqx.filter(rows_dot, touched, is_leaf=_is_zero)
-    _, (balance, gap, slack) = jax.jvp(residual, (moving,), (moving_dot,))
+    _, (balance, gap, slack, answer) = jax.jvp(residual, (moving,), (moving_dot,))
     box = rows.box
     free = found.free
     if found.condensed is not None and system.boxes:
@@ -171,10 +173,13 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     if found.condensed is None or system.following:
         settled = following.fixed(rows, following.forces(system, rows, lam, x))
         slope = following.slopes(system, rows, lam, x)
+        bent = discs.near(system, settled, settled.box.force, v).slope
         lu = found.on_set
         if lu is None:
-            lu = saddle.factor_near(system, on_set(system, settled, free, x), slope, contact.touching(system, rows, v))
+            known = on_set(system, settled, free, x, bent)
+            lu = saddle.factor_near(system, known, slope, contact.touching(system, rows, v))
         held = jnp.where(free, slack / box.slack, 0.0 if moved is None else -moved)
+        held = jnp.where(discs.of_discs(system), -answer, held)
         more = settled.box.force * held
         if slope is not None and following.follows_bounded(system):
             more = more + following.grown(system, slope, settled.box.force, held)
@@ -182,7 +187,8 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
         v_dot, lam_dot = y[..., 0], lam_dot[..., 0]
         rates = saddle.box_rates(system, rows, v_dot) - box.offset
-        x_dot = jnp.where(free, -rates / box.slack, 0.0) - held
+        moving_x = free | discs.of_discs(system)
+        x_dot = jnp.where(moving_x, discs.along(system, bent, -rates / box.slack), 0.0) - held
     else:
         lu, rates, N, (X, X_lam) = found.condensed
         y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
@@ -299,7 +305,10 @@ def _solve_passes(
     status = MLCP_RESULTS.successful, jnp.zeros((), dtype=int)
     nothing = jnp.zeros_like(rows.p), jnp.zeros_like(rows.a), guess, status
     start = rows.contacts, nothing, jnp.array(True), jnp.array(True)
-    (touch, found, _, _), _ = jax.lax.scan(once, start, length=passes)
+    (touch, found, more, _), _ = jax.lax.scan(once, start, length=passes)
+    if system.contacts.settled:
+        v, lam, x, (result, k) = found
+        found = v, lam, x, (MLCP_RESULTS.where(more, MLCP_RESULTS.contact_slip, result), k)
     return eqx.tree_at(lambda r: r.contacts, rows, touch), found
 
 

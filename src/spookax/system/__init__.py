@@ -8,6 +8,7 @@ from .params import put as put
 from .state import State as State
 from .system import System as System
 from .topology import Axis as Axis
+from .topology import BoxKind as BoxKind
 from .topology import Joint as Joint
 from .topology import Motor as Motor
 from .topology import Sensor as Sensor

@@ -18,12 +18,12 @@ from ..scene.height_fields import heights_of
 from ..scene.hulls import hull_of
 from ..scene.joint_types import frame
 from ..scene.network_weights import count
-from ..scene.parts import Along, JointPosition, JointRate
+from ..scene.parts import Along, Body, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
 from ..scene.row_types import own_rows
 from .contact_pairs import contacts_of
 from .followed import followed
-from .params import Params
+from .params import AIR, Params
 from .pattern import saddle_pattern, spanning_tree
 from .system import System
 from .topology import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor
@@ -48,9 +48,9 @@ def build(
     **Raises:** `ValueError` for rows of the scene that have no class, or not the numbers that the file gives.
 
     An axis gets a dry-friction row only if its level is positive in the scene or among the `unknown` paths, and so for
-    bearings, another level backward (if not 1), restitution, quadratic drag and rotors of axes that do not simply turn:
-    rows are topology, levels are parameters. States keep as many earlier commands as the longest delay of a motor
-    needs.
+    bearings, another level backward (if not 1), restitution, quadratic drag and rotors of axes that do not simply turn;
+    a body meets air on the same terms. Rows are topology, levels are parameters. States keep as many earlier commands
+    as the longest delay of a motor needs.
     """
     names = tuple(scene.bodies)
     number = {name: i for i, name in enumerate(names)} | {"world": WORLD}
@@ -58,8 +58,8 @@ def build(
     free = [(i, n, axis) for i, n in enumerate(scene.joints) for axis in scene.joints[n].kind.axes]
     along = [scene.joints[n].along(axis.name) for _, n, axis in free]
 
-    def present(place: str, at: SceneJoint | Along, key: str) -> bool:
-        """Whether a number of an axis is positive or unknown."""
+    def present(place: str, at: SceneJoint | Along | Body, key: str) -> bool:
+        """Whether a number of an axis or a body is positive or unknown."""
         return operator.attrgetter(key)(at) > 0 or f"{place}.{key}" in unknown
 
     def dry(place: str, at: SceneJoint | Along) -> bool:
@@ -113,6 +113,11 @@ def build(
     touching = set() if contacts.slots else contacts.touching_bodies
     given = own_rows(scene, constraints)
     bounded = tuple(row for row in given if row.bounded)
+    air = tuple(
+        i
+        for i, (n, b) in enumerate(scene.bodies.items())
+        if any(present(f"bodies.{n}", b, f"air.{key}") for key in AIR)
+    )
     constraints = tuple(row for row in given if not row.bounded)
     own = (*constraints, *bounded)
     parts = joints, len(couplings), constraints, bounded
@@ -129,7 +134,7 @@ def build(
     of_system = names, joints, axes, couplings, motors, sensors, constraints, tree, pattern, networks
     delays = [max(m.delay, (longest or {}).get(f"motors.{n}.delay", 0.0)) for n, m in scene.motors.items()]
     history = _steps_kept(max(delays, default=0.0) / scene.step)
-    system = System(*of_system, tuple(element for element, _ in elements), contacts, history, bounded)
+    system = System(*of_system, tuple(element for element, _ in elements), contacts, history, bounded, air)
 
     defaults = scene.regularisation
 
@@ -156,6 +161,7 @@ def build(
         v_creep=on_device(float(defaults.v_creep)),
         mass=array([b.mass for b in bodies]),
         com=array([b.com for b in bodies], 3),
+        air=array([[operator.attrgetter(key)(bodies[i].air) for key in AIR] for i in air], 4),
         inertia=array([[getattr(b.inertia, k) for k in ("xx", "yy", "zz", "xy", "xz", "yz")] for b in bodies], 6),
         at=array([j.at for j in scene.joints.values()], 3),
         child_at=array([j.child_at for j in scene.joints.values()], 3),
@@ -200,7 +206,7 @@ def build(
         offset=on_device(offsets),
         cyclic=array([[c.cos, c.sin] for s in scene.sensors.values() for c in getattr(s, "cyclic_error", [])], 2),
         point=on_device(points),
-        rows=tuple({k: on_device(float(v)) for k, v in _numbers(scene, row).items()} for row in own),
+        row_numbers=array([float(v) for row in own for v in _numbers(scene, row).values()]),
         row_compliance=array([defaults.relative_compliance for _ in own]),
         row_relaxation=array([defaults.relaxation_steps for _ in own]),
         surface_at=array([s.at for s in surfaces], 3),

@@ -26,6 +26,7 @@ from ..scene.hulls import Hull, hull_of
 from ..scene.model import Scene
 
 Kind = tuple[str, str]
+_SETTLING = 100  # passes, each of which leaves a part mu^2 / (1 + mu^2) of a point's change of slip
 _NEAR = 4  # pairs of one kind near each other, for every body that has such: settled heaps of balls or boxes have three
 
 
@@ -67,7 +68,8 @@ class Group:
 class Contacts:
     """Surfaces and pairs; pairs of one kind follow each other, and so do the places of a pair.
 
-    `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed;
+    `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed,
+    `settled`: until it changes no more;
     `bounces`: impacts are elastic in part; `turns`: spinning or rolling is resisted. `slots`: how many pairs of every
     kind are looked at in a step; none where all are. `windows`: how many cells of a height field a ball or the end of a
     capsule reaches to every side, and a capsule from its middle.
@@ -78,6 +80,7 @@ class Contacts:
     materials: tuple[str, ...] = ()
     combine: str = "mean"
     passes: int = 1
+    settled: bool = False
     bounces: bool = False
     turns: bool = False
     slots: tuple[int, ...] = ()
@@ -216,13 +219,16 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
     capsules = [s for s in round_ones if isinstance(s, CapsuleSurface)]
     whole = max((s.radius + s.length / 2 for s in capsules), default=0.0)
     windows = [max((window(s.size, cells[n], reach) for n, s in fields.items()), default=1) for reach in (ball, whole)]
+    passes = _SETTLING if found.passes == "settled" else found.passes
+    settled, bounces = found.passes == "settled", bounces and bool(pairs)
     return Contacts(
         surfaces,
         tuple(pairs),
         materials,
         found.combine,
-        found.passes,
-        bounces and bool(pairs),
+        passes,
+        settled,
+        bounces,
         turns,
         slots,
         (windows[0], windows[1]),

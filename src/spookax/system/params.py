@@ -25,6 +25,7 @@ class Params(eqx.Module):
     mass: Float[Array, " bodies"]  # [kg]
     com: Float[Array, "bodies 3"]  # centre of mass in body axes [m]
     inertia: Float[Array, "bodies 6"]  # xx yy zz xy xz yz about the centre of mass, body axes [kg m^2]
+    air: Float[Array, "aired 4"]  # of `System.air`: linear, quadratic; of turning [N s/m, N s^2/m^2; N m s, N m s^2]
     # joints
     at: Float[Array, "joints 3"]  # joint point in the parent's frame [m]
     child_at: Float[Array, "joints 3"]  # joint point in the child's frame [m]
@@ -73,8 +74,8 @@ class Params(eqx.Module):
     offset: Float[Array, "sensors 6"]  # added to the reading; the first `size` entries count
     cyclic: Float[Array, "cyclic 2"]  # factors of cos and sin, in the order of `System.cyclic` [rad or m]
     point: Float[Array, "sensors 3"]  # point of a point_position sensor in the body's frame [m]
-    # the user's own rows: one mapping of numbers for each of `System.constraints`
-    rows: tuple[dict[str, Scalar], ...]
+    # the user's own rows, those without bounds first
+    row_numbers: Float[Array, " numbers"]  # in the order of `System.row_numbers`, in their own units
     row_compliance: Float[Array, " constraints"]  # rho of the user's rows [-]
     row_relaxation: Float[Array, " constraints"]  # tau / h of the user's rows [steps]
     # contacts
@@ -93,6 +94,7 @@ class Params(eqx.Module):
 
 _XYZ = {"x": 0, "y": 1, "z": 2}
 _INERTIA = {"xx": 0, "yy": 1, "zz": 2, "xy": 3, "xz": 4, "yz": 5}
+AIR = ("viscous", "drag", "turning.viscous", "turning.drag")
 _AXIS_FIELDS = {
     "friction.viscous": "viscous",
     "friction.drag": "drag",
@@ -130,17 +132,12 @@ class ParameterPath:
     path: str
     field: str
     index: tuple[int, ...]
-    key: str = ""  # for the user's rows: the name of the number
     count: int = 1  # of entries from there on that are this number
 
     def get(self, params: Params) -> Scalar:
-        if self.key:
-            return params.rows[self.index[0]][self.key]
         return jnp.ravel(getattr(params, self.field)[self.index])[0]
 
     def set(self, params: Params, value: Scalar) -> Params:
-        if self.key:
-            return eqx.tree_at(lambda p: p.rows[self.index[0]][self.key], params, value)
         new = jnp.where(self.mask(params), value, getattr(params, self.field))
         return eqx.tree_at(lambda p: getattr(p, self.field), params, new)
 
@@ -155,9 +152,6 @@ def put(params: Params, places: Sequence[ParameterPath], values: Float[Array, " 
     """`params` with a number at each of the places, all those of a field at once."""
     fields: dict[str, list[tuple[int, int]]] = {}
     for k, place in enumerate(places):
-        if place.key:
-            params = place.set(params, values[k])
-            continue
         mine = np.flatnonzero(place.mask(params))
         fields.setdefault(place.field, []).extend((int(i), k) for i in mine)
     new = {name: _with_entries(getattr(params, name), entries, values) for name, entries in fields.items()}
@@ -197,6 +191,9 @@ def paths(system: System) -> dict[str, ParameterPath]:
             add(f"bodies.{body}.com.{name}", "com", b, i)
         for name, i in _INERTIA.items():
             add(f"bodies.{body}.inertia.{name}", "inertia", b, i)
+    for a, body in enumerate(system.air):
+        for i, key in enumerate(AIR):
+            add(f"bodies.{system.bodies[body]}.air.{key}", "air", a, i)
     for j, joint in enumerate(system.joints):
         for name, i in _XYZ.items():
             add(f"joints.{joint.name}.at.{name}", "at", j, i)
@@ -262,10 +259,8 @@ def paths(system: System) -> dict[str, ParameterPath]:
             add(f"{place}.at.{name}", "surface_at", s, i)
         for i, key in enumerate(_SIZES[surface.type]):
             add(f"{place}.{key}", "surface_size", s, i)
-    for c, constraint in enumerate((*system.constraints, *system.bounded)):
-        for key in constraint.defaults():
-            path = f"rows.{constraint.name}.{key}"
-            found[path] = ParameterPath(path, "rows", (c,), key)
+    for n, (row, key) in enumerate(system.row_numbers):
+        add(f"rows.{system.own_rows[row].name}.{key}", "row_numbers", n)
     return found
 
 

@@ -12,7 +12,7 @@ from .contact_pairs import NO_CONTACTS, Contacts
 from .cycles import on_cycles
 from .followed import followed
 from .pattern import node_width
-from .topology import WORLD, Axis, BoxRow, Coupling, Element, Following, Joint, Motor, Network, Sensor
+from .topology import WORLD, Axis, BoxKind, BoxRow, Coupling, Element, Following, Joint, Motor, Network, Sensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,7 @@ class System:
     contacts: Contacts = NO_CONTACTS
     history: int = 0  # commands of earlier steps that a state keeps, for motors with a delay
     bounded: tuple[Any, ...] = ()  # the user's rows with bounds
+    air: tuple[int, ...] = ()  # bodies that air resists
 
     @property
     def num_bodies(self) -> int:
@@ -77,6 +78,16 @@ class System:
         """Lines along which rows with bounds act: axes, and those of the user's own."""
         return len(self.axes) + len(self.own_lines)
 
+    @property
+    def own_rows(self) -> tuple[Any, ...]:
+        """The user's rows, those without bounds first."""
+        return (*self.constraints, *self.bounded)
+
+    @functools.cached_property
+    def row_numbers(self) -> tuple[tuple[int, str], ...]:
+        """(number in `own_rows`, key) of every number of the user's rows, as in `Params.row_numbers`."""
+        return tuple((i, key) for i, row in enumerate(self.own_rows) for key in row.defaults())
+
     @functools.cached_property
     def own_sides(self) -> tuple[tuple[int, int], ...]:
         """(own line, body) of every Jacobian row of the user's rows with bounds, the world left out."""
@@ -90,7 +101,7 @@ class System:
     @functools.cached_property
     def width(self) -> int:
         """Rows of the largest constraint node with its axes; the arrays of all nodes are filled up to it."""
-        return node_width(self.joints, self.couplings, (*self.constraints, *self.bounded))
+        return node_width(self.joints, self.couplings, self.own_rows)
 
     @functools.cached_property
     def filled(self) -> np.ndarray:
@@ -140,7 +151,7 @@ class System:
         first += len(self.couplings)
         own = [
             (first + c, self.bodies.index(name))
-            for c, row in enumerate((*self.constraints, *self.bounded))
+            for c, row in enumerate(self.own_rows)
             for name in row.bodies
             if name != "world"
         ]
@@ -198,18 +209,18 @@ class System:
         """Rows with bounds of the step: dry friction, stops, motors whose force is bounded and depends on the rate,
         elasto-slide elements, the user's own.
         """
-        friction = (BoxRow(i, "friction") for i in self.friction_axes)
-        stops = (BoxRow(i, stop) for i, axis in enumerate(self.axes) for stop in axis.stops)
+        friction = (BoxRow(i, BoxKind.friction) for i in self.friction_axes)
+        stops = (BoxRow(i, BoxKind(stop)) for i, axis in enumerate(self.axes) for stop in axis.stops)
         motors = (
-            BoxRow(motor.axis, "motor", m)
+            BoxRow(motor.axis, BoxKind.motor, m)
             for m, motor in enumerate(self.motors)
             if motor.bounded and motor.type != "torque"
         )
-        elements = (BoxRow(element.axis, "element") for element in self.elements)
-        own = (BoxRow(line, "own", b) for line, (b, _) in enumerate(self.own_lines, len(self.axes)))
+        elements = (BoxRow(element.axis, BoxKind.element) for element in self.elements)
+        own = (BoxRow(line, BoxKind.own, b) for line, (b, _) in enumerate(self.own_lines, len(self.axes)))
         return (*friction, *stops, *motors, *elements, *own)
 
-    def boxes_of(self, *kinds: str) -> np.ndarray:
+    def boxes_of(self, *kinds: BoxKind) -> np.ndarray:
         """Numbers of the rows with bounds of some kinds."""
         return np.array([i for i, row in enumerate(self.boxes) if row.kind in kinds], dtype=int)
 
@@ -239,10 +250,24 @@ class System:
         parts = self.joints, len(self.couplings), self.constraints, self.bounded
         own = (
             Following(box, *followed(place, *parts))
-            for box, (b, _) in zip(self.boxes_of("own").tolist(), self.own_lines, strict=True)
+            for box, (b, _) in zip(self.boxes_of(BoxKind.own).tolist(), self.own_lines, strict=True)
             for place in self.bounded[b].follows
         )
         return (*bearings, *own)
+
+    @functools.cached_property
+    def discs(self) -> tuple[tuple[int, int], ...]:
+        """Rows with bounds that are bounded together, by their numbers: dry friction of both slides of a joint.
+
+        Where it is another one backward, or only one grows with the force in the joint, each is by itself.
+        """
+        friction, found = self.friction_axes, []
+        for joint in range(len(self.joints)):
+            slides = [i for i, axis in enumerate(self.axes) if axis.joint == joint and axis.kind == "slide"]
+            rough = [self.axes[i] for i in slides if i in friction and not self.axes[i].backward]
+            if len(slides) == len(rough) == 2 and bool(rough[0].bearing) == bool(rough[1].bearing):
+                found.append((friction.index(slides[0]), friction.index(slides[1])))
+        return tuple(found)
 
     @property
     def backward_axes(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """What a `System` is made of: joints, axes, couplings, motors, sensors, without their numbers."""
 
 import dataclasses
+import enum
 
 from ..scene.joint_types import JointKind
 
@@ -83,16 +84,26 @@ class Element:
     axis: int
 
 
+class BoxKind(enum.Enum):
+    """Who gives the numbers of a row with bounds, see `constraints.boxes`."""
+
+    friction = "friction"
+    lower = "lower"  # stops
+    upper = "upper"
+    motor = "motor"
+    element = "element"
+    own = "own"
+
+
 @dataclasses.dataclass(frozen=True)
 class BoxRow:
     """A row with bounds, along a line of `System`: an axis, or a line of a row of one's own.
 
-    `kind`: who gives its numbers (`constraints.boxes`): friction, lower, upper (stops), motor, element, own; `number`:
-    of the motor, or of the row in `System.bounded`.
+    `number`: of the motor, or of the row in `System.bounded`.
     """
 
     line: int
-    kind: str
+    kind: BoxKind
     number: int = -1
 
 

@@ -4,7 +4,7 @@ They are the JSON form of what meshcat's server sends to browsers (set_object, s
 set_animation). A page that carries them needs no server.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..scene import Scene
 from ..scene.shapes import matrices
 from .drawing import WORLD, Part, joint_points
 from .poses import BodyPoses, pose_matrix
+from .touching import Mark
 
 Command = dict[str, Any]
 _ROOT = "/scene"
@@ -21,14 +22,14 @@ _VIEW = np.array([0.45, -1.0, 0.4])  # where the camera stands from the middle o
 _FIELD_OF_VIEW = 45.0  # [deg]
 
 
-def commands(scene: Scene, parts: dict[str, list[Part]], poses: BodyPoses) -> list[Command]:
-    """Draw the parts of every body at its first pose, and let the bodies move if there are more."""
+def commands(scene: Scene, parts: dict[str, list[Part]], poses: BodyPoses, marks: Sequence[Mark] = ()) -> list[Command]:
+    """Draw the parts of every body at its first pose and marks beside them, and let both move if there are more."""
     return [
         *_surroundings(),
         _transform(_ROOT, _fit(scene, parts, poses)),
-        *_objects(parts),
-        *_first_poses(poses),
-        *([_animation(poses)] if poses.time.size > 1 else []),
+        *_objects(parts | {mark.name: mark.parts for mark in marks}),
+        *_first_poses(poses, marks),
+        *([_animation(poses, marks)] if poses.time.size > 1 else []),
     ]
 
 
@@ -86,21 +87,23 @@ def _objects(parts: dict[str, list[Part]]) -> Iterator[Command]:
             yield {"type": "set_object", "path": path, "object": described}
 
 
-def _first_poses(poses: BodyPoses) -> Iterator[Command]:
+def _first_poses(poses: BodyPoses, marks: Sequence[Mark]) -> Iterator[Command]:
     for name, p, R in zip(poses.names, poses.p_WB[0], matrices(poses.e_WB[0]), strict=True):
         yield _transform(f"{_ROOT}/{name}", pose_matrix(p, R))
+    for mark in marks:
+        yield _transform(f"{_ROOT}/{mark.name}", pose_matrix(mark.p[0], matrices(mark.e[0]) * mark.scale[0]))
 
 
-def _animation(poses: BodyPoses) -> Command:
-    """Tracks of keys, one clip per body; time counts from the first pose, in seconds."""
+def _animation(poses: BodyPoses, marks: Sequence[Mark]) -> Command:
+    """Tracks of keys, one clip per body and mark; time counts from the first pose, in seconds."""
     times = poses.time - poses.time[0]
-    e_xyzw = np.roll(poses.e_WB, -1, axis=-1)
+    moving = [(name, poses.p_WB[:, i], poses.e_WB[:, i], None) for i, name in enumerate(poses.names)]
+    moving += [(mark.name, mark.p, mark.e, mark.scale) for mark in marks]
     clips = []
-    for index, name in enumerate(poses.names):
-        tracks = [
-            {"name": ".position", "type": "vector3", "times": times, "values": poses.p_WB[:, index].ravel()},
-            {"name": ".quaternion", "type": "quaternion", "times": times, "values": e_xyzw[:, index].ravel()},
-        ]
+    for name, p, e, scale in moving:
+        values = [("position", "vector3", p), ("quaternion", "quaternion", np.roll(e, -1, axis=-1))]
+        values += [] if scale is None else [("scale", "vector3", scale)]
+        tracks = [{"name": f".{key}", "type": kind, "times": times, "values": a.ravel()} for key, kind, a in values]
         clip = {"name": "motion", "fps": 1, "tracks": tracks}
         clips.append({"path": f"{_ROOT}/{name}", "clip": clip})
     options = {"play": False, "repetitions": 1e9}

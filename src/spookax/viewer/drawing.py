@@ -95,9 +95,9 @@ def _shapes(shapes: Iterable[Shape | Surface], extent: float = 0.0) -> Iterator[
                 yield _cylinder(name, shape.radius, shape.length, X, shape.colour)
                 for side, z in (("top", shape.length / 2), ("bottom", -shape.length / 2)):
                     end = X @ pose_matrix((0.0, 0.0, z), np.eye(3))
-                    yield _sphere(f"{name}_{side}", shape.radius, end, shape.colour)
+                    yield sphere(f"{name}_{side}", shape.radius, end, shape.colour)
             case Sphere():
-                yield _sphere(name, shape.radius, X, shape.colour)
+                yield sphere(name, shape.radius, X, shape.colour)
             case Plane():
                 thick = _THIN * extent
                 slab = X @ pose_matrix((0.0, 0.0, -thick / 2), np.eye(3))
@@ -113,7 +113,7 @@ def _stick_figure(body: Body, points: list[np.ndarray], size: float, heaviest: f
     com = np.asarray(body.com, dtype=float)
     radius = 0.06 * size * max((body.mass / heaviest) ** (1 / 3), 0.3)
     yield from _frame(0.12 * size)
-    yield _sphere("com", radius, pose_matrix(com, np.eye(3)), _PLAIN)
+    yield sphere("com", radius, pose_matrix(com, np.eye(3)), _PLAIN)
     for index, point in enumerate(points):
         length = float(np.linalg.norm(point - com))
         if length > 1e-6 * size:
@@ -130,7 +130,7 @@ def _joint(name: str, joint: Joint, size: float) -> Iterator[Part]:
         radius, length = (0.015, 0.12) if axis.rotational else (0.008, 2.0)
         yield _cylinder(part, radius * size, length * size, _along(columns[axis.column], joint.at), _GREY)
     if joint.type in ("ball", "distance", "line"):
-        yield _sphere(name, 0.03 * size, pose_matrix(joint.at, np.eye(3)), _GREY)
+        yield sphere(name, 0.03 * size, pose_matrix(joint.at, np.eye(3)), _GREY)
 
 
 def _frame(length: float) -> Iterator[Part]:
@@ -144,18 +144,23 @@ def _box(name: str, lengths: ArrayLike, X: np.ndarray, colour: str) -> Part:
     return Part(name, geometry, colour, X, _corners(X, (-x / 2, -y / 2, -z / 2), (x / 2, y / 2, z / 2)))
 
 
-def _sphere(name: str, radius: float, X: np.ndarray, colour: str) -> Part:
+def sphere(name: str, radius: float, X: np.ndarray, colour: str) -> Part:
+    """About the origin of the pose X."""
     geometry = {"type": "SphereGeometry", "radius": radius, "widthSegments": 32, "heightSegments": 16}
     return Part(name, geometry, colour, X, _corners(X, (-radius,) * 3, (radius,) * 3))
 
 
 def _cylinder(name: str, radius: float, length: float, X: np.ndarray, colour: str) -> Part:
     """Along the z axis of the pose X."""
+    return cylinder(name, (radius, radius), length, X @ pose_matrix((0.0, 0.0, 0.0), _Z_TO_Y), colour)
+
+
+def cylinder(name: str, radii: tuple[float, float], length: float, X: np.ndarray, colour: str) -> Part:
+    """Along the y axis of the pose X; `radii`: at its top, where y is largest, and at its bottom."""
     geometry = {"type": "CylinderGeometry", "height": length, "radialSegments": 48}
-    geometry |= {"radiusTop": radius, "radiusBottom": radius}
-    half = (radius, radius, length / 2)
-    corners = _corners(X, [-x for x in half], half)
-    return Part(name, geometry, colour, X @ pose_matrix((0.0, 0.0, 0.0), _Z_TO_Y), corners)
+    geometry |= {"radiusTop": radii[0], "radiusBottom": radii[1]}
+    half = (max(radii), length / 2, max(radii))
+    return Part(name, geometry, colour, X, _corners(X, [-x for x in half], half))
 
 
 def _triangles(name: str, vertices: ArrayLike, faces: ArrayLike, X: np.ndarray, colour: str) -> Part:

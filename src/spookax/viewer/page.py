@@ -12,13 +12,16 @@ import markupsafe
 import numpy as np
 
 from .commands import Command
+from .touching import FOLDER, Lines, Marks
 
 
-def page(title: str, drawn: list[Command], start: float, duration: float) -> str:
+def page(
+    title: str, drawn: list[Command], time: np.ndarray, marks: Marks | None = None, lines: Lines | None = None
+) -> str:
     """The page as text.
 
-    **Arguments:** `title`; `drawn`, commands to the viewer; `start`, time of the first pose [s]; `duration`
-    of the animation [s], 0 for a scene at rest.
+    **Arguments:** `title`; `drawn`, commands to the viewer; `time` of the poses, one for a scene at rest [s]; `marks`
+    of contacts that are among the commands, and the `lines` of their forces.
     """
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = importlib.resources.files("spookax.viewer").joinpath("page.html").read_text(encoding="utf-8")
@@ -26,8 +29,11 @@ def page(title: str, drawn: list[Command], start: float, duration: float) -> str
         title=title,
         meshcat=markupsafe.Markup(_meshcat_viewer()),
         commands=_script_json(drawn),
-        start=start,
-        duration=duration,
+        start=float(time[0]),
+        duration=float(time[-1] - time[0]),
+        marks=marks,
+        lines=lines,
+        folder=FOLDER,
     )
 
 

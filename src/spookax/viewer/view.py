@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
+from .._contact_points import ContactPoints
 from ..scene import Scene
 from .commands import commands
 from .drawing import parts_of
 from .page import page
 from .poses import BodyPoses, States, poses_of
+from .touching import lines_of, marks_of
 
 FRAME_RATE = 60.0  # largest number of poses per second in a page [Hz]
 
@@ -46,6 +48,7 @@ def view(
     trajectory: BodyPoses | States | None = None,
     *,
     joints: bool = True,
+    contacts: ContactPoints | None = None,
     open_browser: bool = False,
 ) -> Viewer:
     """Draw a scene in three dimensions.
@@ -57,14 +60,23 @@ def view(
       Without it the scene stands at its initial joint positions. A trajectory that failed is shown up to
       where it did.
     - `joints`: mark the joints.
+    - `contacts`: where the surfaces touch along the trajectory, from `contact_points`: drawn as balls, their forces as
+      arrows and, of a motion, as lines over time.
     - `open_browser`: show the page at once.
 
-    **Raises:** `ValueError` if the trajectory is not one of this scene, or a mesh cannot be read.
+    **Raises:** `ValueError` if the trajectory is not one of this scene, the contacts are of another time, or a mesh
+    cannot be read.
     """
-    poses = poses_of(scene, trajectory).thinned(FRAME_RATE)
-    drawn = commands(scene, parts_of(scene, joints), poses)
-    start, end = float(poses.time[0]), float(poses.time[-1])
-    viewer = Viewer(scene.name, page(scene.name, drawn, start, end - start))
+    poses, parts = poses_of(scene, trajectory).thinned(FRAME_RATE), parts_of(scene, joints)
+    marks = lines = None
+    if contacts is not None:
+        begin, end = (float(poses.time[i]) for i in (0, -1))
+        if not contacts.time.size or contacts.time[0] > end or contacts.time[-1] < begin:
+            raise ValueError(f"the contacts are not those of this motion, which goes from {begin:g} to {end:g} s")
+        marks = marks_of(contacts, poses, parts)
+        lines = lines_of(contacts, poses) if poses.time.size > 1 else None
+    drawn = commands(scene, parts, poses, marks.marks if marks else ())
+    viewer = Viewer(scene.name, page(scene.name, drawn, poses.time, marks, lines))
     if open_browser:
         viewer.open()
     return viewer
@@ -76,6 +88,7 @@ def save_html(
     path: str | os.PathLike[str],
     *,
     joints: bool = True,
+    contacts: ContactPoints | None = None,
 ) -> Path:
     """Save a scene and its motion as one self-contained HTML file; arguments as those of `view`."""
-    return view(scene, trajectory, joints=joints).save(path)
+    return view(scene, trajectory, joints=joints, contacts=contacts).save(path)

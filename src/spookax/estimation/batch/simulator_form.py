@@ -151,6 +151,8 @@ class Estimator(AllRecordings):
         """From a rough minimum to that with the log-determinant, levels and weights held."""
         if result != ESTIMATE_RESULTS.successful:
             return it, linear, result
+        if not np.all(np.isfinite(linear.N)):
+            return it, linear, ESTIMATE_RESULTS.nonfinite
         end = to_the_end(self._budget, self.settings)
         if kept is EFFECT:
             if self.kept_at_the_end(stage) is EFFECT:

@@ -89,9 +89,16 @@ def networks(
     shift: Float[AnyArray, "runs n"],
     scale: Float[AnyArray, "runs n"],
     seed: int = 0,
-    **sizes: Any,
+    *,
+    width: int = 40,
+    depth: int = 2,
+    waves: int = 16,
+    quickest: Any = 40.0,
 ) -> Networks:
     """Untrained networks, one pair for each row of `z0`; `readings` with a leading axis of runs, `belief` without.
+
+    **Arguments:** `width`, `depth`: of the hidden layers; `waves`: how many frequencies of time they see, evenly up to
+    `quickest` [rad/s].
 
     **Raises:** `ModelError` for a drift or a first covariance that cannot be used.
     """
@@ -101,6 +108,7 @@ def networks(
     time = np.asarray(readings.time)
 
     def one(z: Array, begin: Array, end: Array, shift: Array, scale: Array, key: Array) -> Networks:
+        sizes = {"width": width, "depth": depth, "waves": waves, "quickest": quickest}
         return Networks(z, belief, (begin, end), shift, scale, key=key, **sizes)
 
     keys = jax.random.split(jax.random.key(seed), len(z0))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..._typing import AnyArray, Array, Float
 from ...protocol import Noise
@@ -46,8 +47,11 @@ class MixtureFilter(AbstractBank):
     - `collapse`: how a mode's mixture is kept small; the number of its Gaussians is I.
     - `sharing`: from which beliefs at k the smoother takes those at k+1 to have come: `AllPairs(KeepHeaviest(J))` is
       expectation correction with J Gaussians a mode; `Lineage()` follows what the filter merged.
+    - `before`: of every mode, from which modes it can be reached, as many for each: the filter leaves out what cannot
+      come. All of them if left out.
 
-    **Raises:** `ValueError` as `IMM` does, and for models whose readings depend on both states of a step.
+    **Raises:** `ValueError` as `IMM` does, for models whose readings depend on both states of a step, and where
+    `before` does not fit the modes.
     """
 
     bank: Any
@@ -56,6 +60,7 @@ class MixtureFilter(AbstractBank):
     sharing: AbstractSharing
     gate: Float[AnyArray, ""] | float
     count: int = eqx.field(static=True)
+    before: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class MixtureFilter(AbstractBank):
         collapse: AbstractCollapse | None = None,
         sharing: AbstractSharing | None = None,
         gate: Float[AnyArray, ""] | float = math.inf,
+        before: Sequence[Sequence[int]] | None = None,
     ):
         self.bank, self.transition = checked(filters, transition)
         if filters[0].model.reads_pair:
@@ -71,10 +77,16 @@ class MixtureFilter(AbstractBank):
         self.collapse = KeepHeaviest(3) if collapse is None else collapse
         self.sharing = AllPairs(self.collapse) if sharing is None else sharing
         self.gate, self.count = gate, len(filters)
+        every = (tuple(range(self.count)),) * self.count
+        self.before = every if before is None else tuple(tuple(map(int, modes)) for modes in before)
+        if len(self.before) != self.count or len({len(modes) for modes in self.before}) != 1:
+            raise ValueError(f"`before` needs {self.count} lists of one length, a list for every mode")
+        if not all(0 <= i < self.count for modes in self.before for i in modes):
+            raise ValueError(f"`before` names modes by their numbers, 0 to {self.count - 1}")
 
     def init(self, x0: Any, sd: AnyArray, probability: AnyArray | None = None, each: bool = False) -> Mixtures:
         """The beliefs before the first reading, as `IMM.init`: one Gaussian a mode."""
-        modes, components = self.started(x0, sd, probability, each), self.count * self.collapse.count
+        modes, components = self.started(x0, sd, probability, each), len(self.before[0]) * self.collapse.count
         beliefs = jax.tree.map(lambda a: jnp.repeat(a[:, None], components, axis=1), modes.beliefs)
         weight = jnp.full((self.count, components), -jnp.inf, dtype=modes.log_probability.dtype)
         return Mixtures(beliefs, weight.at[:, 0].set(modes.log_probability))
@@ -90,10 +102,16 @@ class MixtureFilter(AbstractBank):
         return Mixtures(beliefs, weight, origin)
 
     def predicted(self, modes: Mixtures, u: Array, noise: Noise | None = None) -> tuple[Mixtures, MixtureStep]:
-        led = self._led(modes, u, noise)[0]
-        weight = modes.log_weight[:, :, None] + jnp.log(jnp.asarray(self.transition))[:, None, :]
-        all_to = jax.tree.map(lambda a: _by_end(a), (led, weight))
-        return Mixtures(*all_to), MixtureStep(u, noise)
+        before, ends = np.array(self.before), np.arange(self.count)[:, None]
+        coming = jax.tree.map(lambda a: a[before], modes.beliefs)  # modes after, modes before, components
+
+        def one(f: Filter, level: Noise | None, beliefs: Belief) -> Belief:
+            return jax.vmap(jax.vmap(lambda belief: f.predicted(belief, u, level or f.noise)[0]))(beliefs)
+
+        weight = modes.log_weight[before] + jnp.log(jnp.asarray(self.transition)[before, ends])[..., None]
+        come = self.each(one, noise, coming), weight
+        flat = jax.tree.map(lambda a: a.reshape(a.shape[0], a.shape[1] * a.shape[2], *a.shape[3:]), come)
+        return Mixtures(*flat), MixtureStep(u, noise)
 
     def _led(self, modes: Mixtures, u: Array, noise: Noise | None) -> tuple[Belief, ModeMotion]:
         """Every belief moved by the model of every mode; leading axes: modes before, components, modes after."""
@@ -120,15 +138,16 @@ class MixtureFilter(AbstractBank):
             (filtered, moved), origin = step
             after, motion = self._led(filtered, *moved)
             starts = jax.tree.map(lambda a: jnp.repeat(a[:, :, None], self.count, axis=2), filtered.beliefs)
-            return filtered, Led(starts, motion, after.x), _by_start(origin, filtered.log_weight.shape)
+            return filtered, Led(starts, motion, after.x), self._by_start(origin, filtered.log_weight.shape[1])
 
         back = backwards(model, p, jnp.log(jnp.asarray(self.transition)), self.sharing, end, steps, way)
         return followed(back, summarised(model, end), summarised(model, last))
 
-
-def _by_end(a: Float[Array, "i c j ..."]) -> Float[Array, "j ic ..."]:
-    return jnp.moveaxis(a, 2, 0).reshape(a.shape[2], a.shape[0] * a.shape[1], *a.shape[3:])
-
-
-def _by_start(a: Array, shape: tuple[int, ...]) -> Array:
-    return jnp.moveaxis(a.reshape(a.shape[0], *shape), 0, 2)
+    def _by_start(self, origin: Array, components: int) -> Array:
+        """What the components of every mode became part of in every mode after it: nothing that counts where that mode
+        cannot be reached.
+        """
+        before, ends = np.array(self.before), np.arange(self.count)[:, None]
+        group = origin.reshape(self.count, before.shape[1], components)
+        whole = jnp.zeros((self.count, self.count, components), dtype=origin.dtype)
+        return jnp.moveaxis(whole.at[before, ends].set(group), 1, 2)

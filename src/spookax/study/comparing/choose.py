@@ -25,7 +25,7 @@ from ..recordings.recording import Recording, read_recordings
 from ..running.checkpoint import FINISHED, UNFINISHED
 from ..running.setup import USUAL_RATE, measured_rates
 from .forecast import head
-from .friction_laws import LAWS, Place, fits, places, variant
+from .friction_laws import LAWS, Place, places, suits, variant
 
 MECHANISM = "mechanism.yaml"
 """The scene that a law's study starts from, in its folder."""
@@ -76,7 +76,7 @@ def choose_friction(
     held_back = read_recordings(given, sensor_dimensions(scene), "validate", recordings)
     rates, duration = _rates(scene, recordings, chosen), max(float(r.time[-1] - r.time[0]) for r in recordings)
     found, interrupted = {}, False
-    made = {law: variant(given, scene, law, chosen, rates, duration) for law in LAWS if _can(law, chosen)}
+    made = {law: variant(given, scene, law, chosen, rates, duration) for law in LAWS if suits(law, chosen)}
     with stoppable() as stop:
         for law, (with_law, unknown) in made.items():
             if not unknown:  # nothing is left to identify
@@ -108,10 +108,6 @@ def choose_friction(
                 _write(given, *made[content["chosen"]], folder)
             (folder / "choice.json").write_text(finite_json(content), encoding="utf-8")
     return Choice(content, interrupted)
-
-
-def _can(law: str, chosen: Sequence[Place]) -> bool:
-    return all(fits(law, place) for place in chosen)
 
 
 def _rates(scene: Scene, recordings: Sequence[Recording], chosen: Sequence[Place]) -> dict[str, float]:

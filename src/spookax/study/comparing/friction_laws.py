@@ -1,17 +1,18 @@
 """Laws of friction that a study may try on its joints, each as a scene and the unknowns that go with it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...math import rotation
 from ...scene import Scene
 from ...scene.explain import Finding, nearest
 from ...scene.expression import Expression
-from ...scene.friction import Friction, Stribeck
+from ...scene.friction import Friction, Resistance, Stribeck
 from ...scene.joint_types import FreeAxis
-from ...scene.parts import Along, Joint
+from ...scene.parts import Along, Body, Joint
 from ..file.key_rules import default_transform
 from ..file.read import StudyError
 from ..file.study import ParameterSpec, Study
@@ -25,19 +26,28 @@ LAWS: dict[str, tuple[str, ...]] = {
     "Stribeck": ("coulomb", "stribeck.excess", "stribeck.speed", "viscous"),
     "bearing": ("bearing", "viscous"),
     "drag": ("coulomb", "viscous", "drag"),
+    "air": ("coulomb", "air.viscous", "air.drag"),
 }
-"""Law -> the numbers of `friction` that it has, simple ones first."""
+"""Law -> the numbers of `friction` that it has, simple ones first; those of `air` are of the joint's child."""
+
 
 _WEIGHT = 9.81  # where a scene has no gravity [m/s^2]
 
 
 @dataclass(frozen=True)
 class Place:
-    """An axis whose friction is tried: `path` of its friction in the scene, the axis, and its joint's name."""
+    """An axis whose friction is tried: `path` of its friction in the scene, the axis, its joint's name.
+
+    `child`: the body that moves along it; `reach`: speed of its centre of mass per rate [m or 1], 0 where it turns
+    about itself; `on_world`: whether no other joint moves it.
+    """
 
     path: str
     joint: str
     axis: FreeAxis
+    child: str
+    reach: float
+    on_world: bool
 
     @property
     def index(self) -> str:
@@ -75,10 +85,18 @@ def _places(scene: Scene) -> Iterator[Place]:
         for axis in joint.kind.axes[:1] if joint.kind.isotropic else joint.kind.axes:
             apart = axis.name and not joint.kind.isotropic
             place = f"joints.{name}.axes.{axis.name}" if apart else f"joints.{name}"
-            yield Place(f"{place}.friction", name, axis)
+            yield Place(
+                f"{place}.friction", name, axis, joint.child, _reach(scene, joint, axis), joint.parent == "world"
+            )
 
 
-def fits(law: str, place: Place) -> bool:
+def suits(law: str, places: Sequence[Place]) -> bool:
+    """Whether some axes can have a law, and would move otherwise than under a simpler one: against air that is at rest
+    a joint of the world moves as against `drag` of its own."""
+    return all(_fits(law, place) for place in places) and (law != "air" or any(not p.on_world for p in places))
+
+
+def _fits(law: str, place: Place) -> bool:
     """Whether an axis can have a law: a direction has no backward, and not every joint presses across its axis."""
     keys = LAWS[law]
     return not ("backward" in keys and place.axis.kind == "spin") and not ("bearing" in keys and not place.axis.bearing)
@@ -99,22 +117,39 @@ def variant(
         for path, spec in study.parameters.items()
         if not any(path.startswith(f"{place.path}.") for place in chosen)
     }
-    joints = dict(scene.joints)
+    joints, bodies = dict(scene.joints), dict(scene.bodies)
     for place in chosen:
         joint = joints[place.joint]
         own = place.axis.name if not joint.kind.isotropic else ""
         begin = starts(study, scene, place, rates[place.index], duration)
-        keys = LAWS[law]
+        keys = LAWS["drag" if law == "air" and place.on_world else law]
         given: dict[str, Any] = {key: begin[key] for key in keys if "." not in key}
         speed = begin["stribeck.speed"] if "stribeck.speed" in keys else Stribeck().speed
         exponent = joint.along(own).friction.stribeck.exponent
         excess = begin["stribeck.excess"] if "stribeck.excess" in keys else 0.0
         friction = Friction(**given, stribeck=Stribeck(excess=excess, speed=speed, exponent=exponent))
         joints[place.joint] = _with_friction(joint, own, friction)
-        for path in (f"{place.path}.{key}" for key in keys):
+        if "air.drag" in keys:
+            bodies[place.child] = _with_air(bodies[place.child], place, begin)
+        for path in (_path(place, key) for key in keys):
             spec = study.parameters.get(path) or ParameterSpec(transform=default_transform(path))
             unknown[path] = spec.model_copy(update={"start": None})
-    return scene.model_copy(update={"joints": joints}), unknown
+    return scene.model_copy(update={"joints": joints, "bodies": bodies}), unknown
+
+
+def _path(place: Place, key: str) -> str:
+    """Of a number of a law: in the joint; of air in its child, of whose centre of mass if the axis moves that."""
+    if not key.startswith("air."):
+        return f"{place.path}.{key}"
+    return f"bodies.{place.child}.{key if place.reach else key.replace('air.', 'air.turning.')}"
+
+
+def _with_air(body: Body, place: Place, begin: Mapping[str, float]) -> Body:
+    new = {"viscous": begin["air.viscous"], "drag": begin["air.drag"]}
+    air = body.air
+    if not place.reach:
+        return body.model_copy(update={"air": air.model_copy(update={"turning": Resistance(**new)})})
+    return body.model_copy(update={"air": air.model_copy(update=new)})
 
 
 def _with_friction(joint: Joint, axis: str, friction: Friction) -> Joint:
@@ -133,7 +168,11 @@ def starts(study: Study, scene: Scene, place: Place, rate: float, duration: floa
     """
     joint = scene.joints[place.joint]
     friction = joint.along(place.axis.name if not joint.kind.isotropic else "").friction
+    air = scene.bodies[place.child].air
+    resistance, reach = (air, place.reach) if place.reach else (air.turning, 1.0)
     said = {
+        "air.viscous": resistance.viscous,
+        "air.drag": resistance.drag,
         "viscous": friction.viscous,
         "coulomb": friction.coulomb,
         "backward": friction.backward,
@@ -143,22 +182,41 @@ def starts(study: Study, scene: Scene, place: Place, rate: float, duration: floa
         "stribeck.speed": friction.stribeck.speed if friction.stribeck.excess else 0.0,
     }
     for key in said:
-        spec = study.parameters.get(f"{place.path}.{key}")
+        spec = study.parameters.get(_path(place, key))
         if spec is not None and spec.start is not None:
             said[key] = spec.start
     weight = sum(body.mass for body in scene.bodies.values()) * (float(np.linalg.norm(scene.gravity)) or _WEIGHT)
-    level = said["coulomb"] + said["viscous"] * rate + said["drag"] * rate**2 + said["bearing"] * weight
+    level = said["coulomb"] + said["bearing"] * weight
+    level += (said["viscous"] + said["air.viscous"] * reach**2) * rate
+    level += (said["drag"] + said["air.drag"] * reach**3) * rate**2
     level = level or _inertia(scene, joint, place.axis) * rate / duration
     guesses = {
         "viscous": level / rate,
         "coulomb": level,
         "backward": 1.0,
         "drag": level / (4 * rate**2),
+        "air.viscous": level / (rate * reach**2),
+        "air.drag": level / (4 * rate**2 * reach**3),
         "bearing": level / weight,
         "stribeck.excess": level / 4,
         "stribeck.speed": rate / 4,
     }
     return {key: said[key] if said[key] > 0 else float(f"{guesses[key]:.3g}") for key in said}
+
+
+def _reach(scene: Scene, joint: Joint, axis: FreeAxis) -> float:
+    """Speed of the child's centre of mass per rate [m or 1]; 0 if that is less than a hundredth of its radius of
+    gyration. Where a joint has several turns it is the distance from their point."""
+    if not axis.rotational:
+        return 1.0
+    body = scene.bodies[joint.child]
+    lever = np.subtract(body.com, joint.child_at)
+    if sum(other.rotational for other in joint.kind.axes) == 1:
+        back = rotation.matrix(rotation.exp(-np.asarray(joint.rotation, dtype=float)))
+        along = np.asarray(back) @ np.asarray(joint.axis, dtype=float)
+        lever = np.cross(lever, along / np.linalg.norm(along))
+    gyration = np.sqrt((body.inertia.xx + body.inertia.yy + body.inertia.zz) / 2 / body.mass)
+    return float(np.linalg.norm(lever)) if np.linalg.norm(lever) > 0.01 * gyration else 0.0
 
 
 def _inertia(scene: Scene, joint: Joint, axis: FreeAxis) -> float:

@@ -15,7 +15,7 @@ from spookax.study.file import units as u
 from spookax.study.file.bodies import make_way
 from spookax.study.file.key_rules import start_findings
 from spookax.study.file.read import StudyError
-from spookax.study.file.study import RecordingSpec, Study
+from spookax.study.file.study import Recorded, RecordingSpec, Study
 from spookax.study.file.windows import LISTS
 
 
@@ -47,7 +47,7 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
     _refuse(located, [finding for check in checks for finding in check(study, scene)] + _all_recordings(study, scene))
 
 
-def check_recordings(study: Study, scene: Scene) -> None:
+def check_recordings(study: Recorded, scene: Scene) -> None:
     """Checks that the recordings of a study suit a scene, whatever its parameters are.
 
     **Raises:** `StudyError` as `check_against_scene` does.
@@ -68,7 +68,7 @@ def _row_findings(study: Study, scene: Scene) -> Iterator[Finding]:
         yield Finding(("scene",), finding.value, f"{name} of the scene: {finding.message}", finding.cure)
 
 
-def _all_recordings(study: Study, scene: Scene) -> list[Finding]:
+def _all_recordings(study: Recorded, scene: Scene) -> list[Finding]:
     listed = [((key, i), spec) for key in LISTS for i, spec in enumerate(study.listed(key))]
     return [
         Finding((*here, *finding.loc), finding.value, finding.message, finding.cure)

@@ -34,6 +34,7 @@ _MAYBE_ZERO = re.compile(
     rf"{_JOINT}(friction\.(viscous|drag|coulomb|bearing|stribeck\.excess)|armature)"
     r"|motors\.[^.]+\.(back_emf|damping|delay)|sensors\.[^.]+\.delay"
     r"|contacts\.materials\.[^.]+\.friction"
+    r"|bodies\.[^.]+\.air\.(turning\.)?(viscous|drag)"
 )
 _WHOLES: dict[str, Transform] = {
     r"bodies\.[^.]+\.inertia": "inertia",

@@ -36,13 +36,13 @@ def read_study(path: str | os.PathLike[str], *, locate: bool = True) -> Study:
     """
     located = load_located(path, error=StudyError)
     if is_latent(located.data):
-        cure = f"Use `spookax latent {path}`, or delete `latent` and name a `scene`."
+        cure = f"Use `spookax latent {path}`, or delete `latent` and name a `scene` and `parameters`."
         raise StudyError([located.problem(Finding(("latent",), None, "this is a study of an unknown force", cure))])
     return read_as(Study, located, locate=locate)
 
 
 def is_latent(data: Any) -> bool:
-    """Whether the data of a file are meant to be a study of an unknown force, which has no scene."""
+    """Whether the data of a file are meant to be a study of an unknown force, which may have a scene or none."""
     return isinstance(data, dict) and "latent" in data
 
 

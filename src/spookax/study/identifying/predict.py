@@ -8,9 +8,11 @@ import jax
 import numpy as np
 
 from ..._compiled import on_device
+from ..._contact_points import ContactPoints
 from ..._typing import AnyArray
 from ...estimation import Settings, Stage, fit
 from ...estimation.batch import step_blocks
+from ...estimation.batch.problem import Iterate
 from ...models import Multibody
 from ...protocol import Noise
 from ...scene import Scene, read_scene
@@ -21,10 +23,13 @@ from ..recordings.recording import Recording
 from ..running.ahead import Ahead, steps_ahead
 from ..running.setup import Setup, set_up
 from ..running.simulate import open_loop, predictions
+from ..running.touching import touching
 from .estimate import Estimate
 
 HEAD = 0.3
 """The first seconds of a recording, which tell the state that its prediction starts from."""
+
+_FALL = (0.1, 0.01, 1e-3)  # of the estimate's process noise, until a simulation is to meet readings
 
 _SHARE = 1 / 3  # of a short recording that is used for this at most
 
@@ -36,7 +41,8 @@ class Prediction:
     `clean`: the recording without gross outliers, where the study allows for some; errors are those of it.
     `head`: the seconds at its start that told the initial state and its own offsets; nothing later was looked at.
     `simulated`: sensor -> a row of numbers for each stamp; `sd`: how far simulations from the estimate's posterior are
-    from it, where that is known; `ahead`: readings some steps ahead, where asked for.
+    from it, where that is known; `ahead`: readings some steps ahead, where asked for; `contacts`: of the simulation, in
+    a scene with contacts.
     """
 
     recording: Recording
@@ -45,6 +51,7 @@ class Prediction:
     simulated: dict[str, np.ndarray]
     sd: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     ahead: Ahead | None = None
+    contacts: ContactPoints | None = None
 
     def content(self) -> dict[str, Any]:
         """Its entry in `estimate.json` and `prediction.json`."""
@@ -79,6 +86,8 @@ class Prediction:
                 arrays[f"{name}/open_loop_sd/{sensor}"] = self.sd[sensor]
             if self.ahead is not None:
                 arrays[f"{name}/ahead/{sensor}"] = self.ahead.readings[sensor]
+        if self.contacts is not None:
+            arrays |= {f"{name}/contacts/{key}": array for key, array in self.contacts.arrays().items()}
         return arrays
 
 
@@ -136,8 +145,9 @@ def predict_recording(
     """Simulate a recording from its first `fit_seconds` on, without feedback.
 
     The initial state and the offsets that `spec` frees are fitted on the first `fit_seconds` only (when left out 0.3 s,
-    of short recordings a third), with the parameters, noise levels, step and friction speed of the estimate; then the
-    recorded inputs are simulated. What the identification has compiled is used again.
+    of short recordings a third), with the parameters, noise levels, step and friction speed of the estimate, and once
+    more with next to no process noise: what simulates these seconds better is kept. Then the recorded inputs are
+    simulated. What the identification has compiled is used again.
 
     **Arguments:**
 
@@ -180,27 +190,38 @@ def predict_recording(
     start = begun.start()
     found = fit(held, stages, start, Settings(20, determinant=False))
     fitted = bool(np.isfinite(found.cost))  # else the smoothed readings tell the state, and nothing how well
-    state = found.iterate if fitted else start
-    shared, own = z, np.asarray(state.own[0])
-    z = np.concatenate([shared, own])
-    x0 = jax.tree.map(lambda a: np.asarray(a)[0], state.paths[0].x)
-    model = whole.stages[-1].model
+    states = [found.iterate if fitted else start]
+    # process noise explains part of the first readings; the state may be another where nothing but itself does
+    falling = (Noise(on_device(share * np.asarray(estimate.process)), levels.sensor) for share in _FALL)
+    quiet = (stage, *(Stage(stage.model, noise) for noise in falling))
+    still = fit(held, quiet, states[0], Settings(20, determinant=False))
+    states += [still.iterate] if np.isfinite(still.cost) else []
+    model, shared = whole.stages[-1].model, z
     assert isinstance(model, Multibody)
-    path = open_loop(model, z, levels, x0, samples)
-    readings = grid.taken(predictions(model, z, path, samples))
-    simulated, clean = by_sensor(whole, recording, readings), whole.clean[0]
+
+    def simulate(state: Iterate) -> tuple[float, AnyArray, Any, dict[str, np.ndarray]]:
+        """How far a simulation is from the first readings [standard deviations, squared]; z, first state, readings."""
+        z = np.concatenate([shared, np.asarray(state.own[0])])
+        x0 = jax.tree.map(lambda a: np.asarray(a)[0], state.paths[0].x)
+        path = open_loop(model, z, levels, x0, samples)
+        told = by_sensor(whole, recording, grid.taken(predictions(model, z, path, samples)))
+        return _misfit(told, first, here, estimate, begun), z, x0, told
+
+    _, z, x0, simulated = min(map(simulate, states), key=lambda found: found[0])
+    clean = whole.clean[0]
     sd: dict[str, np.ndarray] = {}
     if known and fitted and found.parts:
         bounds = begun.model.shared.bounds()
         others = drawn(shared, np.asarray(known["covariance"]), np.asarray(known["reach"]), bounds)
-        part, begin = found.parts[0], found.iterate.paths[0]
+        part, begin, own = found.parts[0], found.iterate.paths[0], np.asarray(found.iterate.own[0])
         rms = spread(model, levels, part, begin, own, held.own_weight, shared, others, samples)
         sd = {name: columns for name, columns in whole.by_sensor(grid.taken(rms)) if name in simulated}
+    touch = touching(model, z, levels, path, samples.u, grid.times[: int(grid.step_of[-1]) + 1])
     if steps is None:
-        return Prediction(recording, clean, head, simulated, sd)
+        return Prediction(recording, clean, head, simulated, sd, contacts=touch)
     found = grid.taken(steps_ahead(model, z, levels, x0, study.recursive.initial_sd, samples, steps))
     begin = grid.t0 + max(head, steps * grid.h)
-    return Prediction(recording, clean, head, simulated, sd, Ahead(begin, by_sensor(whole, recording, found)))
+    return Prediction(recording, clean, head, simulated, sd, Ahead(begin, by_sensor(whole, recording, found)), touch)
 
 
 def by_sensor(setup: Setup, recording: Recording, readings: np.ndarray) -> dict[str, np.ndarray]:
@@ -229,6 +250,17 @@ def validate(
         content[recording.name] = prediction.content()
         states |= prediction.states()
     return content, states
+
+
+def _misfit(
+    simulated: Mapping[str, np.ndarray], first: Recording, here: np.ndarray, estimate: Identified, setup: Setup
+) -> float:
+    """Sum of squares of the first readings' errors over the sensors' noise; infinite for a simulation that diverged."""
+    sd = dict(setup.by_sensor(_sensor_levels(estimate, setup)[None]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = [np.nansum(((first.sensors[name] - y[here]) / sd[name]) ** 2) for name, y in simulated.items()]
+    whole = all(np.all(np.isfinite(y)) for y in simulated.values())
+    return float(np.sum(parts)) if whole else np.inf
 
 
 def _sensor_levels(estimate: Identified, setup: Setup) -> np.ndarray:

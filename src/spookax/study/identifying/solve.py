@@ -201,6 +201,8 @@ class Solver:
             if density.enough(self.setup, tried):
                 break
             fit = self._warm(setup, tried[-1].fit, factor, self._settings_of_chain(rough=True))
+            if not _usable(fit):
+                break
             tried.append(density.candidate(self.setup, self.left_out, fit))
             if first:
                 self.chosen = density.best(tried)

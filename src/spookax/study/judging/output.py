@@ -21,6 +21,7 @@ from ...models.parameters import natural_values, values_and_sd
 from ..file.delays import is_delay
 from ..running.setup import Setup
 from ..running.simulate import open_loop, predictions
+from ..running.touching import touching
 from .bands import drawn, spread
 from .set_aside import kept, weights
 
@@ -93,6 +94,8 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
         states |= {f"{name}/sd/{n}": joint_sd[: count - 1, :, a] for a, n in enumerate(axis_names)}
         position, rate, com = axis_readings(model, z, jax.tree.map(lambda a: np.asarray(a)[:2], path.x))
         states |= poses(name, grid.times[:count], jax.tree.map(lambda a, n=count: np.asarray(a)[:n], path.x), com)
+        if (touch := touching(model, z, fit.noise, path, samples.u, grid.times[: count - 1])) is not None:
+            states |= {f"{name}/contacts/{key}": array for key, array in touch.arrays().items()}
         own_value, own_sd = values_and_sd(setup.model.own, own, fit.own_covariance[i])
         runs[name] = {
             "file": recording.path.name,

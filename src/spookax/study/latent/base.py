@@ -42,7 +42,7 @@ def base_motion(reading: Float[np.ndarray, " k"], record: Record) -> Float[np.nd
         return Filter(model, jnp.zeros(0), Noise(jnp.asarray(1.0), jnp.exp(log[1:])), Exact())
 
     u = jnp.zeros((count, 1)) if record.even else jnp.asarray(np.column_stack([np.zeros(count), number]))
-    weight = jnp.asarray(np.isfinite(record.y), dtype=float)[:, None, None]
+    weight = jnp.asarray(np.isfinite(record.y[:, :1]), dtype=float)[:, None]
     samples = Samples(u, jnp.asarray(y)[:, None, None], jnp.zeros((count, 1)), weight)
     x0, sd = jnp.array([y[0], 0.0, 0.0]), jnp.ones(3)
 

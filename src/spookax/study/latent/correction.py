@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from spookax._typing import Float
+from spookax.study.latent.mechanism import Mechanism
 from spookax.study.latent.record import Record
-from spookax.study.latent.switching_model import Force, Mechanism
+from spookax.study.latent.switching_model import Force
 
 _SHARES = (0.1, 0.4)  # of the rms speed, in which a level may fall off
 
@@ -57,7 +58,7 @@ def correction(
         columns = {"level": sign} | {f"fade {s}": sign * np.exp(-((v / (s * speed)) ** 2)) for s in _SHARES}
         if base:
             z, v = z - u[:, 0], v - u[:, 1]
-        if base or record.sensor != "displacement":
+        if base or record.sensors[0] != "displacement":
             columns["zero"] = np.ones(len(at))
         columns |= {"stiffness": z, "damping": v, "mass": u[:, 0]}
         kept = {name: c for name, c in columns.items() if name in which or name not in ("stiffness", "damping", "mass")}

@@ -4,17 +4,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from spookax._typing import Array, Float, Scalar
+from spookax.models.linear import LinearMechanism
 from spookax.study.latent.evidence import Maximum, laplace, maximum
+from spookax.study.latent.mechanism import AbstractKnown
 from spookax.study.latent.record import Record
 from spookax.study.latent.switching_model import (
     Data,
     Force,
-    Mechanism,
     Scales,
     Setting,
     evidence_of_regimes,
@@ -23,7 +23,7 @@ from spookax.study.latent.switching_model import (
 )
 from spookax.study.latent.unfinished import Unfinished
 
-_PRIOR_SD = np.array([0.7, 2.0, 0.5, 1.0])
+_PRIOR_SD = {"force": 0.7, "change": 2.0, "noise": 0.5, "dwell": 1.0}
 _GIVEN = 1e-6  # standard deviation of the logarithm of a noise that is given
 _DWELL = 30.0  # steps, before the record speaks
 _QUIET = 0.005  # of the force: its change in a step before the record speaks
@@ -32,11 +32,11 @@ _QUIET = 0.005  # of the force: its change in a step before the record speaks
 class Posterior(eqx.Module):
     """Density of the hyperparameters (logarithms) of some records."""
 
-    m: Mechanism
+    m: LinearMechanism
     data: tuple[Data, ...]
     scales: tuple[Scales, ...]
-    prior: Float[Array, " 4"]
-    prior_sd: Float[Array, " 4"]
+    prior: Float[Array, " n"]
+    prior_sd: Float[Array, " n"]
     setting: Setting = eqx.field(static=True)
 
     def gradient(self, log: Array) -> tuple[Scalar, Array]:
@@ -48,7 +48,7 @@ class Posterior(eqx.Module):
             value, slope = value + more[0], slope + more[1]
         return value, slope
 
-    def forces(self, log: Float[np.ndarray, " 4"]) -> list[Force]:
+    def forces(self, log: Float[np.ndarray, " n"]) -> list[Force]:
         """Along every record."""
         each = zip(self.data, self.scales, strict=True)
         return [force_of_regimes(log, self.m, one, scales, self.setting) for one, scales in each]
@@ -57,8 +57,8 @@ class Posterior(eqx.Module):
 class Fitted(NamedTuple):
     """Hyperparameters of all records together: logarithms, their covariance, and the force of every record."""
 
-    log: Float[np.ndarray, " 4"]
-    covariance: Float[np.ndarray, "4 4"]
+    log: Float[np.ndarray, " n"]
+    covariance: Float[np.ndarray, "n n"]
     best: Maximum
     posterior: Posterior
     forces: list[Force]
@@ -67,18 +67,19 @@ class Fitted(NamedTuple):
 
 def fitted(
     records: Sequence[Record],
-    m: Mechanism,
-    setting: Setting,
+    known: AbstractKnown,
+    components: int,
     noise: float | None,
     report: Callable[[str], None],
     unfinished: Unfinished | None = None,
 ) -> Fitted:
-    """The maximum a posteriori of the hyperparameters of records that share them, and the force along each.
+    """The maximum a posteriori of the hyperparameters of records that share them, and the forces along each.
 
-    **Arguments:** `report`: called with what is done; `unfinished`: where the search begins, instead of at the prior,
-    and what it leaves there.
+    **Arguments:** `records`: as the linear model takes them (`AbstractKnown.seen`); `components`: Gaussians of every
+    regime; `noise`: of every reading, where it is given; `report`: called with what is done; `unfinished`: where the
+    search begins, instead of at the prior, and what it leaves there.
     """
-    m = Mechanism(*(jnp.asarray(float(a)) for a in m))
+    m, setting = known.linear(), known.setting(components)
     report("the force as one process, for orders of magnitude")
     scales, alone = zip(*(scales_of(record, m, setting) for record in records), strict=True)
     posterior = _posterior(records, m, setting, noise, scales)
@@ -105,16 +106,17 @@ def fitted(
 
 
 def _posterior(
-    records: Sequence[Record], m: Mechanism, setting: Setting, noise: float | None, scales: Sequence[Scales]
+    records: Sequence[Record], m: LinearMechanism, setting: Setting, noise: float | None, scales: Sequence[Scales]
 ) -> Posterior:
-    force = float(np.sqrt(np.mean([float(s.force) ** 2 for s in scales])))
+    force = np.sqrt(np.mean([np.asarray(s.force) ** 2 for s in scales], axis=0))
     h = float(np.mean([record.h for record in records]))
-    level = float(np.exp(np.mean([np.log(float(s.noise)) for s in scales]))) if noise is None else noise
-    prior = np.log([force, force * _QUIET / np.sqrt(h), level, _DWELL * h])
-    sd = _PRIOR_SD if noise is None else np.where(np.arange(4) == 2, _GIVEN, _PRIOR_SD)
+    level = np.exp(np.mean([np.log(np.asarray(s.noise)) for s in scales], axis=0))
+    level = level if noise is None else np.full_like(level, noise)
+    prior = np.log(np.concatenate([force, force * _QUIET / np.sqrt(h), level, np.full_like(force, _DWELL * h)]))
+    width = _PRIOR_SD if noise is None else _PRIOR_SD | {"noise": _GIVEN}
+    sd = np.array([width[kind] for kind, _ in setting.kinds])
     data = tuple(map(Data.of, records))
-    as_arrays = tuple(jax.tree.map(jnp.asarray, s) for s in scales)
-    return Posterior(m, data, as_arrays, jnp.asarray(prior), jnp.asarray(sd), setting)
+    return Posterior(m, data, tuple(scales), jnp.asarray(prior), jnp.asarray(sd), setting)
 
 
 def along_axes(log: Float[np.ndarray, " n"], covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "2n n"]:

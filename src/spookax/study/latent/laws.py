@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -179,6 +179,13 @@ class SceneLaw(NamedTuple):
     exponent: float
     viscous: float
     off: float
+
+    def dry(self) -> dict[str, Any]:
+        """What a joint has of it beside `viscous`."""
+        if not self.excess > 0:
+            return {"coulomb": self.coulomb}
+        stribeck = {"excess": self.excess, "speed": self.speed, "exponent": self.exponent}
+        return {"coulomb": self.coulomb, "stribeck": stribeck}
 
 
 def for_scene(law: Law, points: Points, static: Static | None) -> SceneLaw:

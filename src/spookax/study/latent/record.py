@@ -1,11 +1,13 @@
-"""Recordings of a mass on a spring: stamps, load at the samples and over the steps, readings."""
+"""Recordings of a mechanism that rubs: stamps, loads at the samples and over the steps, readings."""
 
 import dataclasses
 import os
 
 import numpy as np
 
+from spookax.scene import Scene
 from spookax.scene.located import FileError, load_located
+from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.file.read import StudyError, read_as
 from spookax.study.file.table import RecordingError, Report
 from spookax.study.file.windows import RecordingList
@@ -23,9 +25,9 @@ class Record:
     """A recording, at equal steps or not.
 
     - `time`: from its first sample on; `h`: the mean step [s].
-    - `y`: readings, NaN where there is none, as in a gap. [m, m/s or m/s^2]
-    - `u`: inputs at the samples: the force [N], or the displacement of the base as read [m], which `base.smoothed`
-      replaces by its displacement and velocity [m, m/s].
+    - `y`: readings, a column for each of `sensors`, NaN where there is none, as in a gap. [SI]
+    - `u`: inputs at the samples, a column for each of `inputs` (with its unit): of an oscillator the force [N], or the
+      displacement of the base as read [m], which `base.smoothed` replaces by its displacement and velocity [m, m/s].
     - `held`: the inputs of every step, the mean of those at both its ends. A load that is held from its first sample
       on comes half a step late, and a latent force would have to make up for it.
     """
@@ -35,8 +37,9 @@ class Record:
     h: float
     y: np.ndarray
     u: np.ndarray
-    sensor: str
+    sensors: tuple[str, ...]
     sha256: str
+    inputs: tuple[tuple[str, str], ...] = (("load", "N"),)
 
     @property
     def steps(self) -> np.ndarray:
@@ -66,13 +69,14 @@ def read_latent(path: str | os.PathLike[str]) -> LatentStudy:
     return read_as(LatentStudy, load_located(path, error=StudyError))
 
 
-def read_records(study: LatentStudy, key: RecordingList = "recordings") -> list[Record]:
-    """Its recordings, those under `validate` when asked for.
+def read_records(study: LatentStudy, key: RecordingList = "recordings", scene: Scene | None = None) -> list[Record]:
+    """Its recordings, those under `validate` when asked for; `scene`: that of the study, if it names one.
 
     **Raises:** `FileError` with the problems of all files.
     """
+    dimensions, inputs = (SENSORS, INPUTS) if scene is None else (sensor_dimensions(scene), None)
     records, refused = [], []
-    for recording in read_recordings(study, SENSORS, key, inputs=INPUTS):
+    for recording in read_recordings(study, dimensions, key, inputs=inputs):
         try:
             records.append(_record(recording))
         except RecordingError as error:
@@ -87,16 +91,17 @@ def _record(recording: Recording) -> Record:
     report, stamps = Report(str(recording.path)), recording.time
     if len(stamps) < _FEWEST:
         report.add(f"has {len(stamps)} samples, and at least {_FEWEST} are needed", "Take a longer window.")
-    (sensor, readings), driven = next(iter(recording.sensors.items())), next(iter(recording.inputs.values()))
-    if np.ptp(readings[np.isfinite(readings)]) == 0:
-        report.add(f"the {sensor} is the same in every sample", "Name the column of a mass that moves.")
+    for sensor, readings in recording.sensors.items():
+        if np.ptp(readings[np.isfinite(readings)]) == 0:
+            report.add(f"the {sensor} is the same in every sample", "Name the column of something that moves.")
     report.refuse()
     time, place = _grid(stamps)
-    y = np.full(len(time), np.nan)
-    y[place] = readings[:, 0]
-    u = np.interp(time, time[place], driven)[:, None]
+    y = np.full((len(time), len(recording.sensors)), np.nan)
+    y[place] = np.column_stack(list(recording.sensors.values()))
+    u = np.column_stack([np.interp(time, time[place], driven) for driven in recording.inputs.values()])
     h = float((time[-1] - time[0]) / (len(time) - 1))
-    return Record(recording.name, time, h, y, u, sensor, recording.sha256)
+    sensors, inputs = tuple(recording.sensors), tuple(recording.input_units.items())
+    return Record(recording.name, time, h, y, u, sensors, recording.sha256, inputs)
 
 
 def _grid(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

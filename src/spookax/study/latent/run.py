@@ -1,78 +1,46 @@
-"""`spookax latent`: from recordings of a mass on a spring to its friction force, a law, and a scene with that law."""
+"""`spookax latent`: from recordings of a mechanism that rubs to its friction forces, laws, and a scene with them."""
 
 import datetime
 import importlib.metadata
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from spookax._interruption import Stop, stoppable
-from spookax.scene import Scene, write_scene
+from spookax._typing import Float
+from spookax.models.linear import LinearMechanism
 from spookax.scene.explain import Finding
 from spookax.study.file.read import StudyError
-from spookax.study.identifying.estimate import finite_json
-from spookax.study.latent.base import smoothed
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.fitting import Fitted, fitted
-from spookax.study.latent.forward import SUBSTEPS, Forward, forward, load_on, scene_of
-from spookax.study.latent.laws import KINDS, Law, fit_laws, for_scene
+from spookax.study.latent.forward import SUBSTEPS, Forward, forward
+from spookax.study.latent.laws import KINDS, Law, SceneLaw, fit_laws, for_scene
+from spookax.study.latent.mechanism import AbstractKnown, Mechanism, Oscillator
+from spookax.study.latent.of_scene import OfScene, known_of
+from spookax.study.latent.outcome import (
+    LatentFit,
+    contact_arrays,
+    contact_told,
+    force_arrays,
+    run_arrays,
+    run_told,
+    used_told,
+)
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.sampling import blackjax_module
 from spookax.study.latent.section import LatentStudy
 from spookax.study.latent.sliding import Points, sliding_points
 from spookax.study.latent.spread import spread_of
 from spookax.study.latent.static import Static, static_friction, static_of
-from spookax.study.latent.switching_model import Force, Mechanism, Setting, scales_of
+from spookax.study.latent.switching_model import Force, scales_of
 from spookax.study.latent.unfinished import Unfinished, digest
 
-REGIMES = ("slides", "sticks", "jumps")
 _PASSES = 4  # of corrections
 _SETTLED = 0.3  # standard deviations
-
-
-@dataclass(frozen=True)
-class LatentFit:
-    """What `spookax latent` finds; `content` is that of latent.json, `states` has arrays by RUN/quantity."""
-
-    content: dict[str, Any]
-    states: dict[str, np.ndarray]
-    scene: Scene
-
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write latent.json, states.npz, scene.yaml, and of every recording the force and the load as CSV files."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "latent.json").write_text(finite_json(self.content), encoding="utf-8")
-        np.savez_compressed(folder / "states.npz", **self.states)  # pyright: ignore[reportArgumentType]
-        write_scene(self.scene, folder / "scene.yaml")
-        for run in self.content["runs"]:
-            own = {key.removeprefix(f"{run}/"): a for key, a in self.states.items() if key.startswith(f"{run}/")}
-            if "force" in own:
-                _csv(folder / f"{run}_force.csv", {f"{name} [{unit}]": own[name] for name, unit in _COLUMNS.items()})
-            _csv(folder / f"{run}_load.csv", {"t [s]": own["load_time"], "load [N]": own["load"]})
-        return folder
-
-
-_COLUMNS = {
-    "time": "s",
-    "displacement": "m",
-    "velocity": "m/s",
-    "force": "N",
-    "force_sd": "N",
-    "slides": "1",
-    "sticks": "1",
-    "jumps": "1",
-}
-
-
-def _csv(path: Path, columns: dict[str, np.ndarray]) -> None:
-    text = ",".join(columns) + "\n"
-    rows = (",".join(f"{value:.10g}" for value in row) for row in zip(*columns.values(), strict=True))
-    path.write_text(text + "\n".join(rows) + "\n", encoding="utf-8")
+_UNITS = {"mass": "kg", "damping": "N s/m", "stiffness": "N/m"}
 
 
 def latent(
@@ -86,16 +54,18 @@ def latent(
     **Arguments:** the study or its file; `report`: called with what is done, and a place to stop; `keep`: a folder for
     what is computed on the way, from which `resume` goes on after a stop.
 
-    **Raises:** `StudyError`, `RecordingError` with everything that is wrong with the files; `FileError` if there is
-    nothing to resume from; `KeyboardInterrupt` after a signal.
+    **Raises:** `StudyError`, `SceneError`, `RecordingError` with everything that is wrong with the files; `FileError`
+    if there is nothing to resume from; `KeyboardInterrupt` after a signal.
     """
     with stoppable() as stop:
         told("reading the recordings", stop, report)
         study = study if isinstance(study, LatentStudy) else read_latent(study)
         if study.latent.hyperparameters == "sample":
             _check_sampler(study)
-        records, held_back = read_records(study), read_records(study, "validate")
-        unfinished = Unfinished(None if keep is None else Path(keep), digest(study, records))
+        known = known_of(study)
+        scene = known.given if isinstance(known, OfScene) else None
+        records, held_back = (read_records(study, key, scene) for key in ("recordings", "validate"))
+        unfinished = Unfinished(None if keep is None else Path(keep), digest(study, scene, records))
         if resume:
             unfinished.read()
 
@@ -106,8 +76,8 @@ def latent(
 
         if study.base:
             say("velocity of the base")
-            records, held_back = [smoothed(r) for r in records], [smoothed(r) for r in held_back]
-        return _latent(study, records, held_back, say, unfinished)
+        used, kept_back = ([(r, known.seen(r)) for r in some] for some in (records, held_back))
+        return _latent(study, known, used, kept_back, say, unfinished)
 
 
 def told(text: str, stop: Stop, report: Callable[[str], None] | None) -> None:
@@ -126,104 +96,141 @@ def _check_sampler(study: LatentStudy) -> None:
         raise StudyError([study.located.problem(problem)]) from None
 
 
-class _Corrected(NamedTuple):
+class _Passed(NamedTuple):
     """Mechanism and force after the last pass of corrections, what the first one said, what is left."""
 
-    m: Mechanism
+    known: AbstractKnown
     found: Fitted
     first: dict[str, float]
     fix: Correction
 
 
 def _passes(
-    study: LatentStudy, records: list[Record], which: Sequence[str], say: Callable[[str], None], kept: Unfinished
-) -> _Corrected:
-    known, setting = study.latent, setting_of(study)
-    guess = {"mass": known.mass, "damping": known.damping, "stiffness": known.stiffness}
+    study: LatentStudy,
+    known: AbstractKnown,
+    records: Sequence[Record],
+    say: Callable[[str], None],
+    kept: Unfinished,
+) -> _Passed:
+    """Forces by the mechanism as it is; an oscillator whose numbers are guesses is corrected."""
+    own = study.latent
+    if not isinstance(known, Oscillator):
+        found = fitted(records, known, own.components, own.noise, say, kept)
+        return _Passed(known, found, {}, Correction({}, {}, 0.0, 0.0, 0.0))
+    which = own.correct or [n for n in Mechanism._fields if not (known.base and n == "mass")]
+    guess = known.m._asdict()
     if not len(kept.total):
         kept.total = np.zeros(len(which))
     while True:
         change = dict(zip(which, map(float, kept.total), strict=True))
         m = Mechanism(**{n: max(a + change[n], 1e-9) if change.get(n) else a for n, a in guess.items()})
-        found = fitted(records, m, setting, known.noise, say, kept)
-        fix = _corrected(records, found.forces, m, which, study.base)
+        known = Oscillator(m, known.readings[0].kind, known.base)
+        found = fitted(records, known, own.components, own.noise, say, kept)
+        fix = _corrected(records, found.forces, known, which)
         more = np.array([fix.change[name] for name in which])
         if not kept.passes:
             kept.first = more
         settled = all(abs(fix.change[name]) < _SETTLED * fix.sd[name] for name in which)
-        if not known.correct or kept.passes == _PASSES or (kept.passes and settled):
-            return _Corrected(m, found, dict(zip(which, map(float, kept.first), strict=True)), fix)
+        if not own.correct or kept.passes == _PASSES or (kept.passes and settled):
+            return _Passed(known, found, dict(zip(which, map(float, kept.first), strict=True)), fix)
         kept.next_pass(kept.total + more, found.log)
         say("once more, with corrected " + ", ".join(which))
 
 
+class _Contact(NamedTuple):
+    """What was found of a contact along all records."""
+
+    forces: list[Force]
+    points: Points
+    static: Static | None
+    laws: list[Law]
+    in_scene: SceneLaw
+
+
 def _latent(
     study: LatentStudy,
-    records: list[Record],
-    held_back: list[Record],
+    known: AbstractKnown,
+    records: Sequence[tuple[Record, Record]],
+    held_back: Sequence[tuple[Record, Record]],
     say: Callable[[str], None],
     unfinished: Unfinished,
 ) -> LatentFit:
-    known, setting = study.latent, setting_of(study)
-    guess = Mechanism(known.mass, known.damping, known.stiffness)
-    which = known.correct or [n for n in ("mass", "damping", "stiffness") if not (study.base and n == "mass")]
-    m, found, first, fix = _passes(study, records, which, say, unfinished)
-    spread = spread_of(found, known, say, unfinished)
+    own, seen = study.latent, [record for _, record in records]
+    guess = known
+    known, found, first, fix = _passes(study, known, seen, say, unfinished)
+    spread = spread_of(found, own, say, unfinished)
     found = found._replace(forces=spread.forces)
-    if records[0].sensor != "displacement":  # nobody reads where its zero is: friction is alike both ways
-        found = found._replace(forces=[_centred(force, fix) for force in found.forces])
+    if isinstance(known, Oscillator) and known.readings[0].kind != "displacement":
+        found = found._replace(forces=[_centred(force, fix) for force in found.forces])  # friction is alike both ways
     say("law of friction")
-    points = [sliding_points(f.x, f.sd, f.probability)[0] for f in found.forces]
-    static = _static(records, found.forces, m, study.base)
-    pooled = _pooled(points)
-    if not len(pooled.speed):
-        cure = "Record a motion that slides, and look whether mass, damping, stiffness and units are right."
-        message = "the mass slides nowhere for sure, so that no law can be fitted"
-        raise StudyError([study.located.problem(Finding(("recordings",), None, message, cure))])
-    laws = fit_laws(KINDS if known.law == "auto" else [known.law], pooled, static)
-    in_scene = for_scene(laws[0], pooled, static)
+    contacts = {
+        contact.name: _contact(study, number, contact.name, seen, found, known)
+        for number, contact in enumerate(known.contacts)
+    }
     say("prediction by the engine")
-    h = float(np.mean([r.h for r in records])) / SUBSTEPS
-    scene = scene_of(Path(study.located.file).stem, m, in_scene, h, found.forces[0].x[0, :2])
+    h, q = float(np.mean([r.h for r in seen])) / SUBSTEPS, len(known.point)
+    start = found.forces[0].x[0, : 2 * q] + np.append(known.point, np.zeros(q))
+    scene = known.scene(Path(study.located.file).stem, [c.in_scene for c in contacts.values()], h, start)
     runs: dict[str, Any] = {}
     states: dict[str, np.ndarray] = {}
-    for record, force, alone in zip(records, found.forces, found.alone, strict=True):
-        simulated = forward(scene, record, load_on(record, m, study.base, fix.offset), force.x[0, :2])
-        runs[record.name] = {"used": True, **_run(record, force, simulated), "evidence_one_regime": alone.evidence}
-        states |= _arrays(record, force, simulated)
-    for record in held_back:
+
+    def predicted(record: Record, seen: Record, x: Float[np.ndarray, " n"]) -> Forward:
+        at = x[: 2 * q] + np.append(known.point, np.zeros(q))
+        return forward(scene, known.readings, record, known.loads(seen, fix.offset), at)
+
+    for number, (record, own_seen) in enumerate(records):
+        simulated = predicted(record, own_seen, found.forces[number].x[0])
+        by_contact = {name: contact.forces[number] for name, contact in contacts.items()}
+        runs[record.name] = {"used": True} | run_told(record, known, simulated)
+        runs[record.name] |= used_told(record, by_contact, found.alone[number])
+        states |= run_arrays(record, known, simulated)
+        for (name, force), place in zip(by_contact.items(), known.contacts, strict=True):
+            force = force._replace(x=force.x + np.array([known.point[place.coordinate], 0.0, 0.0]))
+            states |= force_arrays(record.name, name, force)
+    for record, own_seen in held_back:
         say(f"prediction of {record.name}")
-        _, alone = scales_of(record, m, setting)
-        simulated = forward(scene, record, load_on(record, m, study.base, fix.offset), alone.x[0, :2])
-        runs[record.name] = {"used": False, **_told(record, simulated)}
-        states |= _simulated(record, simulated)
-    grid = np.linspace(0.0, float(np.max(pooled.speed)), 201)
-    for law in laws:
-        states[f"law/{law.kind}"] = law.level(grid)
-    states |= {"law/speed": grid, "points/speed": pooled.speed, "points/force": pooled.force, "points/sd": pooled.sd}
+        _, alone = scales_of(own_seen, known.linear(), known.setting(own.components))
+        simulated = predicted(record, own_seen, alone.x[0])
+        runs[record.name] = {"used": False} | run_told(record, known, simulated)
+        states |= run_arrays(record, known, simulated)
+    for name, contact in contacts.items():
+        states |= contact_arrays(name, contact.laws, contact.points)
     content = {
         "study": Path(study.located.file).stem,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "spookax": importlib.metadata.version("spookax"),
-        "mechanism": _mechanism(guess, m, which, first, fix, bool(known.correct), study.base),
-        "hyperparameters": spread.told(found, records[0].sensor, known.noise is not None),
-        "law": _law(laws[0]) | {"in_scene": in_scene._asdict()},
-        "laws": [_law(law) for law in laws],
-        "static_friction": static._asdict() if static else None,
+        "mechanism": _mechanism(guess, known, seen, found, first, fix, bool(own.correct)),
+        "hyperparameters": spread.told(found, known, own.noise is not None),
+        "contacts": {
+            contact.name: contact_told(contact.units, c.laws, c.in_scene, c.static)
+            for contact, c in zip(known.contacts, contacts.values(), strict=True)
+        },
+        "sensors": {reading.name: reading.unit for reading in known.readings},
         "runs": runs,
         "settings": {
-            "components": known.components,
-            "sensor": records[0].sensor,
+            "components": own.components,
             "base": study.base,
-            "hyperparameters": known.hyperparameters,
+            "hyperparameters": own.hyperparameters,
         },
     }
-    return LatentFit(content, states | spread.states(), scene)
+    return LatentFit(content, states | spread.states(known, found.posterior.setting), scene)
 
 
-def setting_of(study: LatentStudy) -> Setting:
-    """What is no number in the model of a study."""
-    return Setting(next(iter(study.recordings[0].sensors)), study.base, study.latent.components)
+def _contact(
+    study: LatentStudy, number: int, name: str, seen: Sequence[Record], found: Fitted, known: AbstractKnown
+) -> _Contact:
+    setting, m = found.posterior.setting, found.posterior.m
+    forces = [f.of(number, setting) for f in found.forces]
+    points = _pooled([sliding_points(f.x, f.sd, f.probability)[0] for f in forces])
+    static = _static(number, seen, found.forces, forces, m)
+    if not len(points.speed):
+        what = "the mass" if isinstance(known, Oscillator) else f"joint '{name}'"
+        cure = "Record a motion that slides, and look whether the mechanism's numbers and units are right."
+        message = f"{what} slides nowhere for sure, so that no law can be fitted"
+        raise StudyError([study.located.problem(Finding(("recordings",), None, message, cure))])
+    own = study.latent.law
+    laws = fit_laws(KINDS if own == "auto" else [own], points, static)
+    return _Contact(forces, points, static, laws, for_scene(laws[0], points, static))
 
 
 def _centred(force: Force, fix: Correction) -> Force:
@@ -236,22 +243,37 @@ def _centred(force: Force, fix: Correction) -> Force:
 
 
 def _corrected(
-    records: Sequence[Record], forces: Sequence[Force], m: Mechanism, which: Sequence[str], base: bool
+    records: Sequence[Record], forces: Sequence[Force], known: Oscillator, which: Sequence[str]
 ) -> Correction:
     points = [sliding_points(f.x, f.sd, f.probability) for f in forces]
-    return correction(records, forces, [at for _, at in points], [p.phase for p, _ in points], m, which, base)
+    places, phases = [at for _, at in points], [p.phase for p, _ in points]
+    return correction(records, forces, places, phases, known.m, which, known.base)
 
 
-def _static(records: Sequence[Record], forces: Sequence[Force], m: Mechanism, base: bool) -> Static | None:
+def _static(
+    number: int, records: Sequence[Record], whole: Sequence[Force], own: Sequence[Force], m: LinearMechanism
+) -> Static | None:
+    """Of one contact, from all its stops."""
     stops = []
-    for r, f in zip(records, forces, strict=True):
-        pull = load_on(r, m, base, 0.0) - float(m.stiffness) * f.x[:, 0]
-        stops.append(static_friction(r.time, pull, f.x, f.sd, f.probability, float(m.mass), float(m.damping)))
-    every = [each for one in stops if one for each in zip(one.values, one.sds, one.times, strict=True)]
-    if not every:
+    for r, every, f in zip(records, whole, own, strict=True):
+        mass, pull = pull_on(number, m, r.u, every.x)
+        stops.append(static_friction(r.time, pull, f.x, f.sd, f.probability, mass))
+    found = [each for one in stops if one for each in zip(one.values, one.sds, one.times, strict=True)]
+    if not found:
         return None
-    values, sds, times = map(list, zip(*every, strict=True))
+    values, sds, times = map(list, zip(*found, strict=True))
     return static_of(values, sds, times)
+
+
+def pull_on(
+    number: int, m: LinearMechanism, u: Float[np.ndarray, "k inputs"], x: Float[np.ndarray, "k n"]
+) -> tuple[float, Float[np.ndarray, " k"]]:
+    """What a contact has to move, and what does all but its own friction to it: its rate grows with their ratio."""
+    s, F, B, E = (np.asarray(a) for a in (m.slip[number], m.F, m.B, m.E))
+    mass = -1.0 / float(s @ E[:, number])
+    others = x[:, m.size :].copy()
+    others[:, number] = 0.0
+    return mass, mass * (x[:, : m.size] @ (s @ F) + u @ (s @ B) + others @ (s @ E))
 
 
 def _pooled(points: Sequence[Points]) -> Points:
@@ -261,60 +283,32 @@ def _pooled(points: Sequence[Points]) -> Points:
 
 
 def _mechanism(
-    guess: Mechanism,
-    m: Mechanism,
-    which: Sequence[str],
+    guess: AbstractKnown,
+    known: AbstractKnown,
+    seen: Sequence[Record],
+    found: Fitted,
     first: dict[str, float],
     last: Correction,
     applied: bool,
-    base: bool,
 ) -> dict[str, Any]:
-    units = {"mass": "kg", "damping": "N s/m", "stiffness": "N/m"}
+    """The numbers of an oscillator with corrections; of a scene the point and how far the linear model is off."""
+    if isinstance(known, OfScene):
+        off = np.sqrt(np.mean([known.bend(f.x, r) ** 2 for f, r in zip(found.forces, seen, strict=True)], axis=0))
+        bend = {contact.name: float(a) for contact, a in zip(known.contacts, off, strict=True)}
+        point = dict(zip(known.names, map(float, known.point), strict=True))
+        return {"scene": known.given.name, "point": point, "linearisation": bend, "numbers": {}, "corrected": False}
+    assert isinstance(guess, Oscillator)
+    assert isinstance(known, Oscillator)
     rows: dict[str, Any] = {
-        name: {"given": float(getattr(guess, name)), "used": float(getattr(m, name)), "unit": unit}
-        for name, unit in units.items()
+        name: {"given": getattr(guess.m, name), "used": getattr(known.m, name), "unit": unit}
+        for name, unit in _UNITS.items()
     }
-    for name in which:
+    for name in last.change:
         rows[name] |= {"suggested": rows[name]["used"] + last.change[name], "sd": last.sd[name]}
     return {
+        "scene": None,
         "numbers": rows,
         "corrected": applied,
-        "offset": last.offset if base else None,
+        "offset": last.offset if known.base else None,
         "first_change": first,
     }
-
-
-def _law(law: Law) -> dict[str, Any]:
-    return {"kind": law.kind, "parameters": law.parameters, "sd": law.sd, "rms": law.rms, "score": law.score}
-
-
-def stops_of(time: np.ndarray, probability: np.ndarray) -> list[list[float]]:
-    """Begin and end of every stop [s]: where sticking is the likeliest regime."""
-    sticks = np.concatenate([[False], np.argmax(probability, axis=1) == 1, [False]])
-    edges = np.flatnonzero(sticks[1:] != sticks[:-1])
-    return [[float(time[a]), float(time[b - 1])] for a, b in edges.reshape(-1, 2)]
-
-
-def _told(record: Record, simulated: Forward) -> dict[str, Any]:
-    told = {"samples": len(record.y), "step": record.h, "missing": int(np.sum(~np.isfinite(record.y)))}
-    return told | {"sha256": record.sha256, "prediction_nmse": simulated.nmse}
-
-
-def _run(record: Record, force: Force, simulated: Forward) -> dict[str, Any]:
-    stops = stops_of(record.time, force.probability)
-    share = float(np.mean(np.argmax(force.probability, axis=1) == 1))
-    return _told(record, simulated) | {"evidence": force.evidence, "sticking": share, "stops": stops}
-
-
-def _arrays(record: Record, force: Force, simulated: Forward) -> dict[str, np.ndarray]:
-    found = dict(zip(("displacement", "velocity", "force"), force.x.T, strict=True))
-    found |= dict(zip(("displacement_sd", "velocity_sd", "force_sd"), force.sd.T, strict=True))
-    found |= dict(zip(REGIMES, force.probability.T, strict=True))
-    return _simulated(record, simulated) | {f"{record.name}/{key}": value for key, value in found.items()}
-
-
-def _simulated(record: Record, simulated: Forward) -> dict[str, np.ndarray]:
-    load = np.append(simulated.load, simulated.load[-1])  # up to the last sample
-    found = {"time": record.time, "reading": record.y, "predicted": simulated.reading, "load": load}
-    found["load_time"] = record.time[0] + simulated.step * np.arange(len(load))
-    return {f"{record.name}/{key}": value for key, value in found.items()}

@@ -1,11 +1,11 @@
-"""The section `latent` of a study file: a mass on a spring whose friction is unknown."""
+"""The section `latent` of a study file: a mass on a spring, or joints of a scene, whose friction is unknown."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from spookax.scene.explain import Finding, refuse
-from spookax.scene.fields import NonNegative, Positive, Strict
+from spookax.scene.fields import AxisName, NonNegative, Positive, Strict, Text
 from spookax.study.file import units as u
 from spookax.study.file.study import Recorded
 
@@ -19,14 +19,21 @@ Correctable = Literal["mass", "damping", "stiffness"]
 Treatment = Literal["map", "laplace", "sample"]
 Many = Annotated[int, Field(strict=True, ge=20, le=100_000)]
 Count = Annotated[int, Field(strict=True, ge=1, le=9)]
+_MOST = 3  # contacts
 
 
 class Latent(Strict):
-    """What is known of the mechanism, m z'' + c z' + k z + f = load, and how its friction f is found."""
+    """What is known of the mechanism, m z'' + c z' + k z + f = load or a scene, and how its friction f is found."""
 
-    mass: Positive = Field(description="Mass m [kg]")
-    damping: NonNegative = Field(description="Viscous damping c, as far as it is known [N s/m]")
-    stiffness: NonNegative = Field(description="Stiffness k of the spring [N/m]")
+    joints: list[AxisName] = Field(
+        default_factory=list,
+        description="Joints of the scene, or `joint.axis`, whose dry friction is unknown; without a scene none",
+    )
+    mass: Positive | None = Field(default=None, description="Mass m [kg]; without a scene")
+    damping: NonNegative | None = Field(
+        default=None, description="Viscous damping c, as far as it is known [N s/m]; without a scene"
+    )
+    stiffness: NonNegative | None = Field(default=None, description="Stiffness k of the spring [N/m]; without a scene")
     correct: list[Correctable] = Field(
         default_factory=list, description="Which of mass, damping and stiffness are guesses, to be corrected"
     )
@@ -47,11 +54,48 @@ class Latent(Strict):
 class LatentStudy(Recorded):
     """A study of an unknown friction force. Paths in it are relative to the folder it lies in."""
 
+    scene: Text | None = Field(
+        default=None,
+        description="Scene file of the mechanism, relative to the study file; left out for a mass on a spring",
+    )
     latent: Latent = Field(description="What is known of the mechanism, and how the force is found")
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> "LatentStudy":
+        """With a scene its joints are named, without one mass, damping and stiffness are given."""
+        own, found = self.latent, []
+        for name in ("mass", "damping", "stiffness"):
+            given = getattr(own, name) is not None
+            if given and self.scene is not None:
+                message, cure = "the scene says it already", f"Take `{name}` out, or `scene`."
+                found.append(Finding(("latent", name), getattr(own, name), message, cure))
+            elif not given and self.scene is None:
+                cure = f"Write `{name}: NUMBER`, or name a `scene` and its `joints`."
+                found.append(Finding(("latent",), None, f"`{name}` is missing", cure))
+        if self.scene is None and own.joints:
+            message = "joints are those of a scene, and none is named"
+            found.append(Finding(("latent", "joints"), own.joints, message, "Write `scene: FILE`, or take it out."))
+        if self.scene is not None and not own.joints:
+            message = "no joint is named whose friction is unknown"
+            found.append(Finding(("latent",), None, message, "Write `joints: [NAME]`."))
+        if len(set(own.joints)) < len(own.joints):
+            found.append(Finding(("latent", "joints"), own.joints, "a joint is named twice", "Name each once."))
+        if len(own.joints) > _MOST:
+            message = f"{len(own.joints)} contacts have {3 ** len(own.joints)} combinations of regimes"
+            found.append(Finding(("latent", "joints"), own.joints, message, f"Name {_MOST} joints at most."))
+        if self.scene is not None and own.correct:
+            message = "corrections are those of mass, damping and stiffness of a mass on a spring"
+            cure = "Take it out, and identify the scene's numbers with `spookax identify`."
+            found.append(Finding(("latent", "correct"), own.correct, message, cure))
+        refuse(found)
+        return self
 
     @model_validator(mode="after")
     def _driven_and_read(self) -> "LatentStudy":
         found = []
+        if self.scene is not None:
+            refuse(_alike(self))
+            return self
         for key in ("recordings", "validate"):
             for index, spec in enumerate(self.recordings if key == "recordings" else self.validation):
                 found += _named((key, index, "inputs"), spec.inputs, INPUTS, "an input")
@@ -69,7 +113,28 @@ class LatentStudy(Recorded):
     @property
     def base(self) -> bool:
         """Whether it is the base that moves."""
-        return "base" in self.recordings[0].inputs
+        return self.scene is None and "base" in self.recordings[0].inputs
+
+
+def _alike(study: LatentStudy) -> list[Finding]:
+    """Recordings of a scene have the same inputs and sensors."""
+    found, first = [], study.recordings[0]
+    for key in ("sensors", "inputs"):
+        if not getattr(first, key):
+            message = f"a recording needs {key}"
+            found.append(Finding(("recordings", 0, key), None, message, f"Write `{key}: {{NAME: COLUMN}}`."))
+    for key in ("recordings", "validate"):
+        for index, spec in enumerate(study.recordings if key == "recordings" else study.validation):
+            for part in ("inputs", "sensors"):
+                if list(getattr(spec, part)) != list(getattr(first, part)):
+                    names = ", ".join(getattr(first, part))
+                    message = f"has other {part} than the first recording"
+                    found.append(Finding((key, index, part), None, message, f"Name {names}, in this order."))
+    own = study.latent
+    if own.noise is not None and len(first.sensors) > 1:
+        message = "one number for the noise of several sensors"
+        found.append(Finding(("latent", "noise"), own.noise, message, "Take it out: each is estimated."))
+    return found
 
 
 def _named(loc: tuple[str | int, ...], given: dict[str, Any], known: dict[str, Any], what: str) -> list[Finding]:

@@ -1,18 +1,18 @@
 """Static friction: what holds the mass when it breaks away.
 
-While the mass sticks, load and spring are what friction holds, to the noise of the readings. The question is when
-sticking ends: the mass has hardly moved then, so sticking stays likely for some samples more, in which what would hold
-it goes on growing, and the largest force that is believed in is too high. But the momentum m v that the mass has where
-it slides for sure, at t_1, is what load and spring have given it since it broke away at t_0,
+While the mass sticks, friction holds what load, spring and damper do, to the noise of the readings. The question is
+when sticking ends: the mass has hardly moved then, so sticking stays likely for some samples more, in which what would
+hold it goes on growing, and the largest force that is believed in is too high. But the momentum m v that the mass has
+where it slides for sure, at t_1, is what all forces have given it since it broke away at t_0,
 
-    m v(t_1) = int_{t_0}^{t_1} (pull - friction) dt - c (z(t_1) - z(t_0)),
+    m v(t_1) = int_{t_0}^{t_1} (pull - friction) dt,
 
-which tells t_0. In between friction falls from pull(t_0) to what it is at t_1: at once by a law that is steep at rest,
-only at the end by one that is flat there, which are bounds; the largest force that is believed in is another one from
-above. The value is that of a law that falls evenly with the speed, whose friction has fallen by a third on average,
-because the speed grows with the square of time; the standard deviation has half the difference of the bounds in it. A
-level that falls off over speeds far below those of the first samples of sliding, as by the logarithms of Dieterich and
-Ruina, comes out too low.
+pull being all but friction, which tells t_0. In between friction falls from pull(t_0) to what it is at t_1: at once by
+a law that is steep at rest, only at the end by one that is flat there, which are bounds; the largest force that is
+believed in is another one from above. The value is that of a law that falls evenly with the speed, whose friction has
+fallen by a third on average, because the speed grows with the square of time; the standard deviation has half the
+difference of the bounds in it. A level that falls off over speeds far below those of the first samples of sliding, as
+by the logarithms of Dieterich and Ruina, comes out too low.
 """
 
 from typing import NamedTuple
@@ -46,10 +46,8 @@ class Slip(NamedTuple):
     """
 
     time: Float[np.ndarray, " k"]
-    pull: Float[np.ndarray, " k"]  # of load and spring [N]
-    z: Float[np.ndarray, " k"]
+    pull: Float[np.ndarray, " k"]  # of all but friction [N]
     mass: float
-    damping: float
 
     def broke_away(self, v: float, friction: float, stays: float) -> tuple[float, float]:
         """Pull and time at which it did, from velocity and friction at the end.
@@ -57,11 +55,11 @@ class Slip(NamedTuple):
         **Arguments:** `stays`: what share of its fall is still there, on average over the time since.
         """
         places = np.linspace(0.0, len(self.time) - 1.0, _FINE * (len(self.time) - 1) + 1)
-        time, pull, z = (np.interp(places, np.arange(len(a)), a) for a in (self.time, self.pull, self.z))
+        time, pull = (np.interp(places, np.arange(len(a)), a) for a in (self.time, self.pull))
         pushed = np.cumsum((pull[1:] + pull[:-1]) / 2 * np.diff(time))
         pushed = pushed[-1] - np.concatenate([[0.0], pushed])
         braked = (time[-1] - time) * (friction + stays * (pull - friction))
-        over = pushed - braked - self.mass * v - self.damping * (z[-1] - z)
+        over = pushed - braked - self.mass * v
         enough = np.flatnonzero(over >= 0)
         # friction at the end is not known exactly: where no time gives enough, the one that gives most
         at = int(enough[-1]) if len(enough) else int(np.argmax(over))
@@ -75,11 +73,10 @@ def static_friction(
     sd: Float[np.ndarray, "k 3"],
     probability: Float[np.ndarray, "k 3"],
     mass: float,
-    damping: float,
 ) -> Static | None:
     """From stops that end in sliding; None where there is none.
 
-    **Arguments:** `pull`: what load and spring do to the mass [N]; the others as of `Force`.
+    **Arguments:** `pull`: what all but friction does to the mass [N]; the others as of `Force`, of one contact.
     """
     v, sure = x[:, 1], probability[:, 0] > SURE
     sticks = probability[:, 1] > _HOLDS
@@ -91,7 +88,7 @@ def static_friction(
         if end - begin + 1 < _BRIEF or not len(after) or (slides := end + int(after[0])) == told:
             continue
         told, way, of = slides, float(np.sign(v[slides])), slice(begin, slides + 1)
-        slip = Slip(time[of], way * pull[of], way * x[of, 0], mass, damping)
+        slip = Slip(time[of], way * pull[of], mass)
         value, own, at = _of(slip, way * x[slides], sd[slides], float(np.max(way * x[of, 2])))
         if value > _TOLD * max(own, sd[slides, 2]):
             values.append(value)

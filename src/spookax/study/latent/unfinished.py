@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from spookax._typing import Float
-from spookax.scene import FileError, FileProblem
+from spookax.scene import FileError, FileProblem, Scene
 from spookax.study.latent.evidence import Maximum
 from spookax.study.latent.record import Record
 from spookax.study.latent.sampling import Draws
@@ -29,24 +29,24 @@ class Unfinished:
         self.passes = 0
         self.total: Float[np.ndarray, " which"] = np.zeros(0)  # corrections that are applied
         self.first: Float[np.ndarray, " which"] = np.zeros(0)  # what the first pass said
-        self.log: Float[np.ndarray, " 4"] | None = None
+        self.log: Float[np.ndarray, " n"] | None = None
         self.best: Maximum | None = None
-        self.covariance: Float[np.ndarray, "4 4"] | None = None
+        self.covariance: Float[np.ndarray, "n n"] | None = None
         self.draws: Draws | None = None
         self.written = False
 
-    def next_pass(self, total: Float[np.ndarray, " which"], log: Float[np.ndarray, " 4"]) -> None:
+    def next_pass(self, total: Float[np.ndarray, " which"], log: Float[np.ndarray, " n"]) -> None:
         """Begin again with more corrections."""
         self.passes, self.total, self.log = self.passes + 1, total, log
         self.best = self.covariance = None
         self.write()
 
-    def better(self, log: Float[np.ndarray, " 4"]) -> None:
+    def better(self, log: Float[np.ndarray, " n"]) -> None:
         """The best so far."""
         self.log = log
         self.write()
 
-    def settle(self, best: Maximum, covariance: Float[np.ndarray, "4 4"]) -> None:
+    def settle(self, best: Maximum, covariance: Float[np.ndarray, "n n"]) -> None:
         """The maximum of this pass."""
         self.log, self.best, self.covariance = best.at, best, covariance
         self.write()
@@ -95,10 +95,12 @@ class Unfinished:
             self.draws = Draws(data["draws"], data["tuning"])
 
 
-def digest(study: LatentStudy, records: Sequence[Record]) -> str:
+def digest(study: LatentStudy, scene: Scene | None, records: Sequence[Record]) -> str:
     """What the computation of a study depends on; more draws may be asked for later."""
-    said = study.latent.model_dump_json(exclude={"draws", "law", "hyperparameters"})
-    whole = "\n".join([said, *(f"{r.name} {r.sha256} {len(r.y)} {r.time[0]!r}" for r in records)])
+    said = [study.latent.model_dump_json(exclude={"draws", "law", "hyperparameters"})]
+    if scene is not None:
+        said.append(scene.model_dump_json())
+    whole = "\n".join([*said, *(f"{r.name} {r.sha256} {len(r.y)} {r.time[0]!r}" for r in records)])
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
