@@ -73,6 +73,10 @@ LONG = {
     "interrupt": "Ctrl-C at 20 moments of `identify` and of `simulate`, first and later runs (minutes)",
     "dependencies": "libraries beside our own code: loops, box problems, linear systems, a baseline (minutes)",
     "contact_speed": "bodies that touch beside MuJoCo: time of a step, at rest and settling (minutes)",
+    **{
+        f"random_contacts.{name}": "75 random motions with contacts in 32 bits: how many end early (minutes)"
+        for name in ("few", "slots", "arm", "loop", "cylinders", "rough")
+    },
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",
     "starts.three": "the same, each parameter a factor of 3 off (minutes)",
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",

@@ -266,7 +266,7 @@ def _inside_each_other(system: System, gaps: np.ndarray, sizes: np.ndarray) -> I
         if depth > _OVERLAP * np.min(lengths[lengths > 0]):
             bodies = [system.bodies[s.body] for s in (first, second) if s.body >= 0]
             message = f"starts {depth:.3g} m inside `{second.name}`"
-            cure = f"Move `{bodies[0]}` at t = 0 (`initial`), or name the pairs that touch in `contact_rows.pairs`."
+            cure = f"Move `{bodies[0]}` at t = 0 (`initial`), or name the pairs that touch in `contacts.pairs`."
             yield Finding(("contacts", "surfaces", first.name), None, message, cure)
 
 

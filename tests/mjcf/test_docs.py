@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "mjcf.md").read_text(encoding="utf-
 
 
 def test_the_messages_are_those_of_the_page(tmp_path, monkeypatch):
-    body = '<body name="b{0}"><joint name="j{0}"/><geom type="cylinder" size="1 1"/></body>'
+    body = '<body name="b{0}"><joint name="j{0}"/><geom type="ellipsoid" size="1 1 1"/></body>'
     bodies = "".join(body.format(i) for i in range(4))
     loose = '<body name="c"><joint name="k"/><geom type="box" size="1 1 1" contype="0"/></body>'
     model = f'<worldbody>{bodies}{loose}</worldbody><contact><exclude body1="b0" body2="c"/>'

@@ -255,7 +255,11 @@ UNSAID = [
     (BODY.replace("</worldbody>", f'<body name="m" mocap="true">{GEOM}</body></worldbody>'), "body 'm'", "mocap"),
     (BODY.replace("</worldbody>", f"{GEOM}</worldbody>"), "geoms", "1 on the world"),
     (BODY.replace('size="0.1"', 'size="0.1 0.2 0.3" type="ellipsoid"'), "geom 'geom0'", "no shape `ellipsoid`"),
-    (TWO.replace('contype="0" conaffinity="0"', 'type="cylinder"').replace("0.1", "0.1 1"), "contacts", "cylinder: 1"),
+    (
+        TWO.replace('contype="0" conaffinity="0"', 'type="ellipsoid"').replace("0.1", "0.1 1 1"),
+        "contacts",
+        "ellipsoid on ellipsoid: 1",
+    ),
     (BODY + '<option density="1"/>', "option", "no fluid"),
     (BODY + TENDON, "tendons", "`t`"),
     (TWO + '<equality><joint name="e" joint1="j" joint2="k" polycoef="0 1 2"/></equality>', "equality 'e'", "powers"),

@@ -3,13 +3,12 @@
 Nothing here has a derivative: whether a pair is near is a choice, and what is chosen too much does no harm.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Bool, Float, Int
 from ..math.blocks import gathered
-from ..math.product import matmul
+from ..math.product import matmul, matvec
 from .posed import Posed
 
 Indices = Int[np.ndarray, " pairs"]
@@ -44,9 +43,25 @@ def apart(types: tuple[str, ...], posed: Posed, first: Indices, second: Indices)
 def above(types: tuple[str, ...], posed: Posed, first: Indices, second: Indices) -> Float[Array, " pairs"]:
     """How high the first surfaces are above the second, which are planes. [m]"""
     n = gathered(posed.R, second)[..., 2]
-    chosen = jax.tree.map(lambda a: gathered(a, first), posed)
+    chosen = posed.of(jnp.asarray(first))
     reach = half_widths(tuple(types[i] for i in first), chosen, n[:, None])[:, 0]
     return jnp.sum(n * (chosen.r - gathered(posed.r, second)), axis=-1) - reach
+
+
+def over(types: tuple[str, ...], posed: Posed, first: Indices, second: Indices) -> Float[Array, " pairs"]:
+    """How far the first surfaces are beside or above the second, which are height fields; above the highest point, as
+    steep as the steepest is. [m]"""
+    A, B = posed.of(jnp.asarray(first)), posed.of(jnp.asarray(second))
+    reach = half_widths(tuple(types[i] for i in first), A, jnp.swapaxes(B.R, 1, 2))
+    q = matvec(jnp.swapaxes(B.R, 1, 2), A.r - B.r)
+    z, cells = B.field.heights, B.field.cells.astype(q.dtype)
+    highest = jnp.max(z, axis=(1, 2))
+    rises = [jnp.max(jnp.abs(jnp.diff(z, axis=axis)), axis=(1, 2)) for axis in (2, 1)]
+    slopes = gathered(jnp.stack(rises, axis=1), B.field.number) * cells / (2 * B.size[:, :2])
+    up = q[:, 2] - gathered(highest, B.field.number) - reach[:, 2]
+    up = jnp.where(up > 0, up / jnp.sqrt(1 + jnp.sum(slopes * slopes, axis=-1)), up)
+    beside = jnp.abs(q[:, :2]) - B.size[:, :2] - reach[:, :2]
+    return jnp.maximum(up, jnp.max(beside, axis=-1))
 
 
 def slots(

@@ -10,9 +10,19 @@ from typing import NamedTuple
 import jax
 
 from .._typing import AnyArray, Array, Float
-from ..math.blocks import chosen
-from . import box, broad, capsule, plane, polyhedron, rounded
-from .posed import Posed, Touch
+from . import (
+    box,
+    broad,
+    capsule,
+    capsule_cylinder,
+    cylinder,
+    height_field,
+    plane,
+    polyhedron,
+    rounded,
+    two_cylinders,
+)
+from .posed import Posed, Touch, axes_of
 
 Which = Sequence[int] | AnyArray
 
@@ -42,14 +52,25 @@ KINDS = {
     ("box", "plane"): Kind(plane.box, lambda _: 8, broad.above),
     ("cylinder", "plane"): Kind(plane.cylinder, lambda _: 10, broad.above),
     ("mesh", "plane"): Kind(plane.mesh, lambda most: most.vertices, broad.above),
+    ("sphere", "height_field"): Kind(height_field.sphere, lambda _: height_field.OF_BALL, broad.over),
+    ("capsule", "height_field"): Kind(
+        height_field.capsule, lambda _: 2 * height_field.OF_BALL + height_field.OF_AXIS, broad.over
+    ),
+    ("box", "height_field"): Kind(height_field.box, lambda _: 8, broad.over),
+    ("cylinder", "height_field"): Kind(height_field.cylinder, lambda _: 12, broad.over),
+    ("mesh", "height_field"): Kind(height_field.mesh, lambda most: most.vertices, broad.over),
     ("sphere", "sphere"): Kind(rounded.sphere_sphere, lambda _: 1),
     ("sphere", "capsule"): Kind(rounded.sphere_capsule, lambda _: 1),
     ("sphere", "cylinder"): Kind(rounded.sphere_cylinder, lambda _: 1),
     ("sphere", "box"): Kind(box.sphere_box, lambda _: 1),
     ("sphere", "mesh"): Kind(polyhedron.sphere_mesh, lambda _: 1),
     ("capsule", "capsule"): Kind(rounded.capsule_capsule, lambda _: 5),
+    ("capsule", "cylinder"): Kind(capsule_cylinder.capsule_cylinder, lambda _: 7),
     ("capsule", "box"): Kind(capsule.capsule_box, lambda _: 5),
     ("capsule", "mesh"): Kind(capsule.capsule_mesh, lambda _: 5),
+    ("cylinder", "cylinder"): Kind(two_cylinders.cylinder_cylinder, lambda _: two_cylinders.PLACES),
+    ("cylinder", "box"): Kind(cylinder.cylinder_box, lambda _: cylinder.places(4)),
+    ("cylinder", "mesh"): Kind(cylinder.cylinder_mesh, lambda most: cylinder.places(most.corners)),
     ("box", "box"): Kind(box.box_box, lambda _: 9),
     ("box", "mesh"): Kind(polyhedron.box_mesh, lambda most: 2 * most.corners + 1),
     ("mesh", "mesh"): Kind(polyhedron.mesh_mesh, lambda most: 2 * most.corners + 1),
@@ -62,6 +83,7 @@ def touches(kind: tuple[str, str], surfaces: Posed, first: Which, second: Which)
     **Arguments:** `kind`: types of the surfaces, a key of `KINDS`; `surfaces`: all, stacked; `first`, `second`: which
     of them the pairs are of, known when the program is built or found while it runs.
     """
-    A, B = (jax.tree.map(lambda a: chosen(a, which), surfaces) for which in (first, second))  # noqa: B023
-    found = Touch(*jax.vmap(KINDS[kind].touch)(A, B))
+    found = Touch(
+        *jax.vmap(KINDS[kind].touch, in_axes=(axes_of(surfaces),) * 2)(surfaces.of(first), surfaces.of(second))
+    )
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), found)

@@ -8,7 +8,7 @@ import numpy as np
 from .._typing import Array
 from ..math.product import matmul
 
-_STANDING = 0.1  # squared sine of the tilt below which a cylinder may stand on a rim
+STANDING = 0.1  # squared sine of the tilt below which a cylinder may stand on a rim
 _CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 
 
@@ -32,7 +32,12 @@ def capsule(A, B):
 
 def box(A, B):
     """All corners: a choice among them could jump."""
-    return _above(A, B, A.r[None] + matmul(_CORNERS.astype(A.size.dtype) * A.size[None], A.R.T))
+    return _above(A, B, corners(A))
+
+
+def corners(A) -> Array:
+    """Of a box, in the world."""
+    return A.r[None] + matmul(_CORNERS.astype(A.size.dtype) * A.size[None], A.R.T)
 
 
 def mesh(A, B):
@@ -42,11 +47,19 @@ def mesh(A, B):
 
 
 def cylinder(A, B):
-    """Of either rim four points that stay with the cylinder, on which it stands, and the lowest, on which it rolls.
+    """Points of both rims."""
+    points, live = rims(A, B.R[:, 2])
+    points, normal, gap, _ = _above(A, B, points)
+    return points, normal, gap, live
+
+
+def rims(A, n: Array) -> tuple[Array, Array]:
+    """Of either rim four points that stay with the cylinder, on which it stands, and the lowest against the direction
+    n, on which it rolls; and which of them count.
 
     One that rolls would stumble over those four.
     """
-    n, along = B.R[:, 2], A.R[:, 2]
+    along = A.R[:, 2]
     down = -(n - jnp.sum(n * along) * along)
     square = jnp.sum(down * down)
     tilted = square > jnp.finfo(square.dtype).eps
@@ -54,7 +67,5 @@ def cylinder(A, B):
     fixed = jnp.stack([A.R[:, 0], A.R[:, 1], -A.R[:, 0], -A.R[:, 1]])
     rim = A.size[0] * jnp.concatenate([fixed, lowest[None]])
     ends = A.size[1] * along[None]
-    points, normal, gap, _ = _above(A, B, A.r[None] + jnp.concatenate([rim + ends, rim - ends]))
-    stands = square < _STANDING
-    live = jnp.array([False, False, False, False, True]) | stands
-    return points, normal, gap, jnp.concatenate([live, live])
+    live = jnp.array([False, False, False, False, True]) | (square < STANDING)
+    return A.r[None] + jnp.concatenate([rim + ends, rim - ends]), jnp.concatenate([live, live])

@@ -72,7 +72,7 @@ def mesh_mesh(A: Posed, B: Posed) -> tuple[Array, ...]:
     return _touch(A, A.solid, B, B.solid)
 
 
-def _moved(P: Polyhedron, X: Posed) -> Polyhedron:
+def moved(P: Polyhedron, X: Posed) -> Polyhedron:
     """A polyhedron in the world."""
 
     def turned(a: Array, by: Float[Array, " 3"] | float = 0.0) -> Array:
@@ -83,7 +83,7 @@ def _moved(P: Polyhedron, X: Posed) -> Polyhedron:
 
 
 def _touch(A: Posed, of_A: Polyhedron, B: Posed, of_B: Polyhedron) -> tuple[Array, ...]:
-    P, Q = _moved(of_A, A), _moved(of_B, B)
+    P, Q = moved(of_A, A), moved(of_B, B)
     p, q = jax.lax.stop_gradient((P, Q))
     (face_A, apart_A), (face_B, apart_B), (edges, apart_edges) = _facing(p, q), _facing(q, p), _meeting(p, q)
     margin = FACES_FIRST * jax.lax.stop_gradient(jnp.minimum(jnp.min(A.size), jnp.min(B.size)))
@@ -93,7 +93,7 @@ def _touch(A: Posed, of_A: Polyhedron, B: Posed, of_B: Polyhedron) -> tuple[Arra
     other_B = jnp.argmin(matvec(q.normals, p.normals[face_A]))
     mine = P.facets[face_A], P.normals[face_A], Q.facets[other_B], Q.normals[other_B]
     theirs = Q.facets[face_B], Q.normals[face_B], P.facets[other_A], P.normals[other_A]
-    points, out, gaps, live = _cut(*(jnp.where(by_A, a, b) for a, b in zip(mine, theirs, strict=True)))
+    points, out, gaps, live = cut(*(jnp.where(by_A, a, b) for a, b in zip(mine, theirs, strict=True)))
     i, j = jnp.unravel_index(edges, (len(p.edges), len(q.edges)))
     point, normal, gap = _crossing(P.edges[i], Q.edges[j], jnp.sum(p.sides[i], axis=0))
     normals = jnp.concatenate([jnp.broadcast_to(jnp.where(by_A, -out, out), points.shape), -normal[None]])
@@ -142,7 +142,7 @@ def _crossing(
     return (p + q) / 2, normal, jnp.sum(normal * (q - p))
 
 
-def _cut(
+def cut(
     face: Float[Array, "corners 3"],
     out: Float[Array, " 3"],
     other: Float[Array, "corners 3"],

@@ -1,12 +1,16 @@
 """Surfaces in the world, and the places at which two of them may touch."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._typing import Array, Bool, Float
+from .._typing import AnyArray, Array, Bool, Float, Int
+from ..math.blocks import chosen
 
 
 class Polyhedron(eqx.Module):
@@ -21,22 +25,54 @@ class Polyhedron(eqx.Module):
     sides: Float[Array, "edges 2 3"]  # normals of the facets on both sides
 
 
-class Posed(eqx.Module):
-    """A surface in the world. `size`: half lengths of a box, (radius, half length) of what is round, then zeros.
+class Grid(eqx.Module):
+    """The heights of a surface that is a height field; `heights`: of all fields, filled up to the largest."""
 
-    `mesh`: where some surface is one; of the others the numbers are any. Nothing of it is differentiated.
+    heights: Float[Array, "fields rows columns"]  # [m]
+    number: Int[Array, ""]  # of its own heights
+    cells: Int[Array, " 2"]  # along x and y
+    windows: tuple[int, int] = eqx.field(static=True)  # cells to every side that a ball reaches, and a capsule
+
+
+class Posed(eqx.Module):
+    """A surface in the world. `size`: half lengths of a box or field, (radius, half length) of what is round, zeros.
+
+    `mesh`: where some surface is one; of the others the numbers are any. Nothing of it is differentiated. `grid`: the
+    same of height fields.
     """
 
     r: Float[Array, " 3"]  # centre [m]
     R: Float[Array, "3 3"]  # its axes are the columns
     size: Float[Array, " 3"]  # [m]
     mesh: Polyhedron | None = None
+    grid: Grid | None = None
+
+    def of(self, which: Sequence[int] | AnyArray) -> "Posed":
+        """Some of several surfaces, known when the program is built or found while it runs."""
+        alone = dataclasses.replace(self, grid=None)
+        found = jax.tree.map(lambda a: chosen(a, which), alone)
+        if self.grid is None:
+            return found
+        own = chosen(self.grid.number, which), chosen(self.grid.cells, which)
+        return dataclasses.replace(found, grid=Grid(self.grid.heights, *own, self.grid.windows))
+
+    @property
+    def field(self) -> Grid:
+        """The grid of a surface that is a height field."""
+        assert self.grid is not None
+        return self.grid
 
     @property
     def solid(self) -> Polyhedron:
         """The mesh of a surface that is one."""
         assert self.mesh is not None
         return self.mesh
+
+
+def axes_of(surfaces: Posed) -> Posed:
+    """Which axes of several surfaces to map over: the first of all but the heights, which they share."""
+    axes = jax.tree.map(lambda _: 0, surfaces)
+    return axes if surfaces.grid is None else eqx.tree_at(lambda s: s.grid.heights, axes, None)
 
 
 class Touch(NamedTuple):

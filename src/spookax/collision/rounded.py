@@ -59,7 +59,14 @@ def capsule_capsule(A, B):
 def sphere_cylinder(A, B):
     """The point of the cylinder nearest to the centre; for a centre inside, out of the nearer of rim and face."""
     q = matvec(B.R.T, A.r - B.r)
-    radius, length = B.size[0], B.size[1]
+    local, distance = out_of_cylinder(q, B.size[0], B.size[1])
+    normal, gap = matvec(B.R, local), distance - A.size[0]
+    point = A.r - normal * (A.size[0] + gap / 2)
+    return point[None], normal[None], gap[None], jnp.ones(1, dtype=bool)
+
+
+def out_of_cylinder(q: Array, radius: Array, length: Array) -> tuple[Array, Array]:
+    """Direction and distance from a cylinder along z to a point (3,), negative inside."""
     square = q[0] ** 2 + q[1] ** 2
     off = square > 0
     away = jnp.where(off, jnp.sqrt(jnp.where(off, square, 1.0)), 0.0)
@@ -71,7 +78,5 @@ def sphere_cylinder(A, B):
     distance = jnp.sqrt(jnp.where(outside, beyond, 1.0))
     by_side = jnp.where(outside, over / distance, jnp.where(side > top, 1.0, 0.0))
     by_top = jnp.where(outside, up / distance, jnp.where(side > top, 0.0, 1.0))
-    normal = matvec(B.R, jnp.append(by_side * outward, by_top * jnp.where(q[2] < 0, -1.0, 1.0)))
-    gap = jnp.where(outside, distance, jnp.maximum(side, top)) - A.size[0]
-    point = A.r - normal * (A.size[0] + gap / 2)
-    return point[None], normal[None], gap[None], jnp.ones(1, dtype=bool)
+    normal = jnp.append(by_side * outward, by_top * jnp.where(q[2] < 0, -1.0, 1.0))
+    return normal, jnp.where(outside, distance, jnp.maximum(side, top))

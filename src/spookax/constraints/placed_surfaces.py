@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Float
-from ..collision import Most, Polyhedron, Posed, Touch, touches
+from ..collision import Grid, Most, Polyhedron, Posed, Touch, touches
 from ..math import rotation
 from ..math.blocks import joined
 from ..math.product import matmul, matvec
 from ..scene.hulls import Hull
 from ..system import Params, System
-from ..system.contact_pairs import most_of
+from ..system.contact_pairs import Contacts, most_of
 from .contact_jacobian import to_points
 from .contact_slots import Chosen
 
@@ -26,14 +26,25 @@ def surfaces(system: System, params: Params, r: Float[Array, "bodies 3"], e: Flo
     origin = jnp.concatenate([r, jnp.zeros_like(r[:1])])[np.array(of)]
     com = jnp.concatenate([params.com, jnp.zeros_like(r[:1])])[np.array(of)]
     turned = matmul(R, rotation.matrix(rotation.exp(params.surface_turn)))
-    boxes = np.array([surface.type in ("box", "mesh") for surface in system.contacts.surfaces])[:, None]
+    boxes = np.array([surface.type in ("box", "mesh", "height_field") for surface in system.contacts.surfaces])[:, None]
     halves = params.surface_size * np.where(boxes, 0.5, [1.0, 0.5, 1.0]).astype(params.surface_size.dtype)
     return Posed(
         origin + matvec(R, params.surface_at - com),
         turned,
         halves,
         meshes([surface.hull for surface in system.contacts.surfaces], r.dtype),
+        _grid(system.contacts, params),
     )
+
+
+def _grid(contacts: Contacts, params: Params) -> Grid | None:
+    """The height fields of all surfaces; of those that are none any."""
+    if params.heights is None:
+        return None
+    fields = [i for i, surface in enumerate(contacts.surfaces) if surface.cells]
+    number = np.array([fields.index(i) if i in fields else 0 for i in range(len(contacts.surfaces))])
+    cells = np.array([surface.cells or (1, 1) for surface in contacts.surfaces])
+    return Grid(params.heights, jnp.asarray(number), jnp.asarray(cells), contacts.windows)
 
 
 def places(system: System, posed: Posed, chosen: Chosen) -> Touch:

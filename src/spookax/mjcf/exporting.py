@@ -105,7 +105,7 @@ class _Writer:
         for name, row in self.scene.rows.items():
             self.report.add(f"rows.{name}", f"a row of one's own (`{row.type}`) has no MJCF", "Delete it.")
         if self.scene.contacts is not None:
-            write_surfaces(self.scene, self.scene.contacts, self.bodies, self.root, self.report)
+            write_surfaces(self.scene, self.scene.contacts, self.bodies, self.root, self.asset, self.report)
         for name in (name for name, body in self.scene.bodies.items() if body.initial is not None):
             cure = "Delete `initial`, and set `qpos` of its free joint in a keyframe."
             self.report.add(f"bodies.{name}", "where a free body starts is not written to MJCF", cure)

@@ -105,7 +105,8 @@ def _kind(source: Source, pair: _Pair) -> tuple[str, str] | None:
 
 
 def _type(source: Source, g: int) -> str:
-    return source.mujoco.mjtGeom(int(source.model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
+    name = source.mujoco.mjtGeom(int(source.model.geom_type[g])).name.removeprefix("mjGEOM_").lower()
+    return "height_field" if name == "hfield" else name
 
 
 def _meshes(source: Source, pairs: list[_Pair]) -> dict[int, dict[str, Any] | None]:
@@ -129,7 +130,9 @@ def _meshes(source: Source, pairs: list[_Pair]) -> dict[int, dict[str, Any] | No
 def _surface(source: Source, g: int, mesh: dict[str, Any] | None) -> dict[str, Any]:
     carried, pose = source.bodies[source.model.geom_bodyid[g]], source.geom_pose(g)
     if mesh is None:
-        shape = {"type": "plane"} if _type(source, g) == "plane" else looks.primitive(source, g)
+        kind = _type(source, g)
+        shape = {"type": "plane"} if kind == "plane" else looks.primitive(source, g)
+        shape = _height_field(source, g) if kind == "height_field" else shape
         assert shape is not None  # of a type that can touch
     else:
         shape = {key: value for key, value in mesh.items() if key != "pose"}
@@ -137,6 +140,15 @@ def _surface(source: Source, g: int, mesh: dict[str, Any] | None) -> dict[str, A
     pose = carried.pose @ pose
     placed = {"at": numbers(pose.at), "rotation": rotation_vector(pose.rotation)}
     return {**({} if carried.owner == WORLD else {"body": carried.owner}), **shape, **placed}
+
+
+def _height_field(source: Source, g: int) -> dict[str, Any]:
+    """The grid of a geom, whatever file it comes from."""
+    model, f = source.model, int(source.model.geom_dataid[g])
+    rows, columns, begin = int(model.hfield_nrow[f]), int(model.hfield_ncol[f]), int(model.hfield_adr[f])
+    x, y, highest, _ = map(float, model.hfield_size[f])
+    grid = highest * np.asarray(model.hfield_data[begin : begin + rows * columns], dtype=float)
+    return {"type": "height_field", "size": [2 * x, 2 * y], "heights": grid.reshape(rows, columns).tolist()}
 
 
 def _pairs(source: Source) -> list[_Pair]:

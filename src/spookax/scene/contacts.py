@@ -9,12 +9,14 @@ from pydantic import Field
 
 from spookax.scene.explain import Finding, nearest, refuse, shown
 from spookax.scene.fields import Name, NonNegative, Positive, Strict
+from spookax.scene.height_fields import HeightField
 from spookax.scene.hulls import refusal
 from spookax.scene.joint_types import kind_of
 from spookax.scene.shapes import Box, Capsule, Cylinder, Mesh, Placed, Sphere
 
 DEFAULT = "default"
 WORLD = "world"
+_OF_THE_WORLD = ("plane", "height_field")
 
 # Pairs of types of surfaces that can touch; `spookax.collision.KINDS` says where.
 KINDS = (
@@ -23,14 +25,23 @@ KINDS = (
     ("box", "plane"),
     ("cylinder", "plane"),
     ("mesh", "plane"),
+    ("sphere", "height_field"),
+    ("capsule", "height_field"),
+    ("box", "height_field"),
+    ("cylinder", "height_field"),
+    ("mesh", "height_field"),
     ("sphere", "sphere"),
     ("sphere", "capsule"),
     ("sphere", "cylinder"),
     ("sphere", "box"),
     ("sphere", "mesh"),
     ("capsule", "capsule"),
+    ("capsule", "cylinder"),
     ("capsule", "box"),
     ("capsule", "mesh"),
+    ("cylinder", "cylinder"),
+    ("cylinder", "box"),
+    ("cylinder", "mesh"),
     ("box", "box"),
     ("box", "mesh"),
     ("mesh", "mesh"),
@@ -80,6 +91,10 @@ class BoxSurface(_Touches, Box):
     """A box that touches."""
 
 
+class HeightFieldSurface(_Touches, HeightField):
+    """A height field of the world that touches."""
+
+
 class MeshSurface(_Touches, Mesh):
     """A convex mesh that touches."""
 
@@ -93,7 +108,8 @@ class MeshSurface(_Touches, Mesh):
 
 
 Surface = Annotated[
-    Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface | MeshSurface, Field(discriminator="type")
+    Plane | SphereSurface | CapsuleSurface | CylinderSurface | BoxSurface | MeshSurface | HeightFieldSurface,
+    Field(discriminator="type"),
 ]
 
 
@@ -174,9 +190,10 @@ def contact_rules(contacts: Any, bodies: Iterable[str] | None, joints: Any) -> I
         if isinstance(material, str) and material not in known:
             cure = nearest(material, known)
             yield Finding(("surfaces", name, "material"), material, f"there is no material {shown(material)}", cure)
-        if surface.get("type") == "plane" and body != WORLD:
+        if (kind := surface.get("type")) in _OF_THE_WORLD and body != WORLD:
             cure = "Fix it in the world, or give the body a box."
-            yield Finding(("surfaces", name, "body"), body, "a plane belongs to the world", cure)
+            message = f"a {str(kind).replace('_', ' ')} belongs to the world"
+            yield Finding(("surfaces", name, "body"), body, message, cure)
     pairs = contacts.get("pairs")
     listed: list[Any] = list(pairs) if isinstance(pairs, list | tuple) else []
     for index, pair in enumerate(listed):

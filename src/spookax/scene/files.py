@@ -32,7 +32,7 @@ def read_scene(path: str | os.PathLike[str]) -> Scene:
     """Read a scene file.
 
     **Returns:** the scene with every default filled in, masses from densities computed, axes of unit length,
-    constants of DC motors resolved, and mesh files as absolute paths.
+    constants of DC motors resolved, and files of meshes and height fields as absolute paths.
 
     **Raises:** `SceneError` with one problem per thing that is wrong, each with line, path, value and cure.
     """
@@ -47,16 +47,16 @@ def read_scene(path: str | os.PathLike[str]) -> Scene:
 def write_scene(scene: Scene, path: str | os.PathLike[str]) -> None:
     """Write a scene as YAML that reads back to an equal scene.
 
-    Numbers are written with every digit they need. Mesh files are named relative to the new file.
+    Numbers are written with every digit they need. Files of meshes and height fields are named relative to it.
 
     **Raises:** `OSError` if the file cannot be written.
     """
     data = scene.plain()
     folder = os.path.abspath(Path(path).parent)
-    for body in data["bodies"].values():
-        for shape in body["shapes"]:
-            if shape["type"] == "mesh":
-                shape["file"] = _relative(shape["file"], folder)
+    shapes = [shape for body in data["bodies"].values() for shape in body["shapes"]]
+    for shape in (*shapes, *data.get("contacts", {}).get("surfaces", {}).values()):
+        if "file" in shape:
+            shape["file"] = _relative(shape["file"], folder)
     filled = {key: _type_first(value) for key, value in data.items() if value != {}}
     text = yaml.dump(filled, Dumper=Dumper12, sort_keys=False, allow_unicode=True, width=110)
     Path(path).write_text(text, encoding="utf-8")

@@ -133,6 +133,7 @@ def refusal(shape: Mesh, hull: bool) -> tuple[str, str] | None:
     if found.excess > _CONVEX:
         return (
             f"is not convex: its convex hull has {100 * found.excess:.3g} % more volume",
-            "Write `hull: true` to let its convex hull touch, or give the body several convex meshes.",
+            "Write `hull: true` to let its convex hull touch, or cut it into convex meshes, as the library coacd does, "
+            "and give the body a surface for each.",
         )
     return None

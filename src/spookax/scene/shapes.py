@@ -31,6 +31,20 @@ class Solid:
         return Solid(self.volume, centroid, rotation @ self.inertia @ rotation.T)
 
 
+def _resolved(file: str, info: ValidationInfo) -> str:
+    """The absolute path, when it is known in which folder the scene lies (context `folder`)."""
+    folder = (info.context or {}).get("folder")
+    if folder is None:
+        return file
+    path = Path(os.path.abspath(Path(folder) / file))
+    if not path.is_file():
+        refuse([Finding((), file, f"no such file: {path}", nearest_file(path))])
+    return str(path)
+
+
+FileBeside = Annotated[Text, pydantic.AfterValidator(_resolved)]
+
+
 class Placed(Strict):
     """Where a shape is in its body, and its colour."""
 
@@ -73,20 +87,8 @@ class Mesh(Placed):
     """A triangle mesh from a file; its own origin is put at `at`."""
 
     type: Literal["mesh"] = Field(description="A triangle mesh from a file (STL, OBJ, PLY, ...)")
-    file: Text = Field(description="File of the mesh, relative to the scene file")
+    file: FileBeside = Field(description="File of the mesh, relative to the scene file")
     scale: Positive = Field(default=1.0, description="Metres per unit of length of the mesh file")
-
-    @pydantic.field_validator("file")
-    @classmethod
-    def _resolve(cls, file: str, info: ValidationInfo) -> str:
-        """The absolute path, when it is known in which folder the scene lies (context `folder`)."""
-        folder = (info.context or {}).get("folder")
-        if folder is None:
-            return file
-        path = Path(os.path.abspath(Path(folder) / file))
-        if not path.is_file():
-            refuse([Finding((), file, f"no such file: {path}", nearest_file(path))])
-        return str(path)
 
 
 Shape = Annotated[Box | Cylinder | Capsule | Sphere | Mesh, Field(discriminator="type")]

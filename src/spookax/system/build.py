@@ -14,6 +14,7 @@ from ..scene import Scene
 from ..scene.contacts import Surface
 from ..scene.friction import Element as SceneElement
 from ..scene.friction import Learned
+from ..scene.height_fields import heights_of
 from ..scene.hulls import hull_of
 from ..scene.joint_types import frame
 from ..scene.network_weights import count
@@ -218,6 +219,7 @@ def build(
         contact_compliance=on_device(touch.relative_compliance if touch else 1.0),
         contact_relaxation=on_device(touch.relaxation_steps if touch else 0.0),
         recovery=on_device(touch.recovery_speed if touch else 1.0),
+        heights=_heights([heights_of(s) for s in surfaces if s.type == "height_field"]),
     )
     return system, params
 
@@ -229,13 +231,24 @@ def _numbers(scene: Scene, row: Any) -> dict[str, float]:
 
 
 def _size(surface: Surface) -> tuple[float, float, float]:
-    """Lengths of a surface: of a box, radius and length of what is round, extents of a mesh, none of a plane."""
+    """Lengths of a surface: of a box or field, radius and length of what is round, extents of a mesh, no other."""
     if surface.type == "box":
         return surface.size
+    if surface.type == "height_field":
+        return *surface.size, 0.0
     if surface.type == "mesh":
         x, y, z = np.ptp(np.array(hull_of(surface).vertices), axis=0).tolist()
         return x, y, z
     return getattr(surface, "radius", 0.0), getattr(surface, "length", 0.0), 0.0
+
+
+def _heights(grids: list[np.ndarray]) -> Float[Array, "fields rows columns"] | None:
+    """Height fields in one array; none of a scene without."""
+    if not grids:
+        return None
+    rows, columns = np.max([grid.shape for grid in grids], axis=0)
+    filled = [np.pad(grid, ((0, rows - len(grid)), (0, columns - len(grid[0])))) for grid in grids]
+    return on_device(np.stack(filled))
 
 
 def _steps_kept(delay: float) -> int:

@@ -13,7 +13,15 @@ import numpy as np
 
 from .._typing import AnyArray
 from ..collision import KINDS, Most
-from ..scene.contacts import joined_bodies, kind_of_pair, pairs_of
+from ..scene.contacts import (
+    CapsuleSurface,
+    HeightFieldSurface,
+    SphereSurface,
+    joined_bodies,
+    kind_of_pair,
+    pairs_of,
+)
+from ..scene.height_fields import heights_of, window
 from ..scene.hulls import Hull, hull_of
 from ..scene.model import Scene
 
@@ -24,13 +32,15 @@ _NEAR = 4  # pairs of one kind near each other, for every body that has such: se
 
 @dataclasses.dataclass(frozen=True)
 class Surface:
-    """A surface of a body (-1: the world); `material`: its number; `hull`: of a mesh."""
+    """A surface of a body (-1: the world); `material`: its number; `hull`: of a mesh; `cells`: of a height field, along
+    x and y."""
 
     name: str
     type: str
     body: int
     material: int
     hull: Hull | None = None
+    cells: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +71,8 @@ class Contacts:
     `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed,
     `settled`: until it changes no more;
     `bounces`: impacts are elastic in part; `turns`: spinning or rolling is resisted. `slots`: how many pairs of every
-    kind are looked at in a step; none where all are.
+    kind are looked at in a step; none where all are. `windows`: how many cells of a height field a ball or the end of a
+    capsule reaches to every side, and a capsule from its middle.
     """
 
     surfaces: tuple[Surface, ...] = ()
@@ -73,6 +84,7 @@ class Contacts:
     bounces: bool = False
     turns: bool = False
     slots: tuple[int, ...] = ()
+    windows: tuple[int, int] = (1, 1)
 
     @functools.cached_property
     def kinds(self) -> tuple[Kind, ...]:
@@ -170,8 +182,17 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
     if found is None:
         return NO_CONTACTS
     materials = tuple(found.materials)
+    fields = {name: s for name, s in found.surfaces.items() if isinstance(s, HeightFieldSurface)}
+    cells = {name: (len(z[0]) - 1, len(z) - 1) for name, z in ((n, heights_of(s)) for n, s in fields.items())}
     surfaces = tuple(
-        Surface(name, s.type, number[s.body], materials.index(s.material), hull_of(s) if s.type == "mesh" else None)
+        Surface(
+            name,
+            s.type,
+            number[s.body],
+            materials.index(s.material),
+            hull_of(s) if s.type == "mesh" else None,
+            cells.get(name),
+        )
         for name, s in found.surfaces.items()
     )
     index = {surface.name: i for i, surface in enumerate(surfaces)}
@@ -193,9 +214,25 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
 
     bounces, turns = some("restitution"), some("spinning_friction", "rolling_friction")
     slots = _slots(surfaces, pairs, found.slots)
+    round_ones = [s for s in found.surfaces.values() if isinstance(s, SphereSurface | CapsuleSurface)]
+    ball = max((s.radius for s in round_ones), default=0.0)
+    capsules = [s for s in round_ones if isinstance(s, CapsuleSurface)]
+    whole = max((s.radius + s.length / 2 for s in capsules), default=0.0)
+    windows = [max((window(s.size, cells[n], reach) for n, s in fields.items()), default=1) for reach in (ball, whole)]
     passes = _SETTLING if found.passes == "settled" else found.passes
     settled, bounces = found.passes == "settled", bounces and bool(pairs)
-    return Contacts(surfaces, tuple(pairs), materials, found.combine, passes, settled, bounces, turns, slots)
+    return Contacts(
+        surfaces,
+        tuple(pairs),
+        materials,
+        found.combine,
+        passes,
+        settled,
+        bounces,
+        turns,
+        slots,
+        (windows[0], windows[1]),
+    )
 
 
 def _slots(surfaces: tuple[Surface, ...], pairs: list[Pair], given: int | None) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ class Params(eqx.Module):
     # contacts
     surface_at: Float[Array, "surfaces 3"]  # centre in the body's frame [m]
     surface_turn: Float[Array, "surfaces 3"]  # orientation in the body, a rotation vector [rad]
-    surface_size: Float[Array, "surfaces 3"]  # lengths of a box or mesh; radius and length of what is round [m]
+    surface_size: Float[Array, "surfaces 3"]  # lengths of a box, mesh or field; radius and length of what is round [m]
     material_friction: Float[Array, " materials"]  # [-]
     material_restitution: Float[Array, " materials"]  # [-]
     material_spinning: Float[Array, " materials"]  # torque across a contact per normal force [m]
@@ -89,6 +89,7 @@ class Params(eqx.Module):
     contact_compliance: Scalar  # relative to 1/m of the bodies [-]
     contact_relaxation: Scalar  # tau / h of an overlap [steps]
     recovery: Scalar  # largest speed at which an overlap is led back [m/s]
+    heights: Float[Array, "fields rows columns"] | None = None  # of height fields, filled up to the largest [m]
 
 
 _XYZ = {"x": 0, "y": 1, "z": 2}
@@ -114,6 +115,7 @@ _SIZES = {
     "cylinder": _ROUND,
     "box": ("size.x", "size.y", "size.z"),
     "mesh": (),
+    "height_field": (),
 }
 _MOTOR_FIELDS = {
     "torque": {"gain": "gain"},

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..scene import Scene
 from ..scene.contacts import Plane, Surface
+from ..scene.height_fields import HeightField, triangles
 from ..scene.joint_types import frame
 from ..scene.parts import Body, Joint
 from ..scene.shapes import Box, Capsule, Cylinder, Mesh, Shape, Sphere, load_mesh, matrices, rotation_matrix
@@ -102,7 +103,10 @@ def _shapes(shapes: Iterable[Shape | Surface], extent: float = 0.0) -> Iterator[
                 slab = X @ pose_matrix((0.0, 0.0, -thick / 2), np.eye(3))
                 yield _box(name, (extent, extent, thick), slab, shape.colour)
             case Mesh():
-                yield _mesh(name, shape, X)
+                mesh = load_mesh(shape)
+                yield _triangles(name, mesh.vertices, mesh.faces, X, shape.colour)
+            case HeightField():
+                yield _triangles(name, *triangles(shape), X, shape.colour)
 
 
 def _stick_figure(body: Body, points: list[np.ndarray], size: float, heaviest: float) -> Iterator[Part]:
@@ -159,13 +163,12 @@ def cylinder(name: str, radii: tuple[float, float], length: float, X: np.ndarray
     return Part(name, geometry, colour, X, _corners(X, [-x for x in half], half))
 
 
-def _mesh(name: str, shape: Mesh, X: np.ndarray) -> Part:
-    mesh = load_mesh(shape)
-    vertices = np.asarray(mesh.vertices, dtype=float)
+def _triangles(name: str, vertices: ArrayLike, faces: ArrayLike, X: np.ndarray, colour: str) -> Part:
+    vertices = np.asarray(vertices, dtype=float)
     position = {"itemSize": 3, "type": "Float32Array", "array": vertices.astype(np.float32).ravel()}
-    index = {"type": "Uint32Array", "array": np.asarray(mesh.faces, dtype=np.uint32).ravel()}
+    index = {"type": "Uint32Array", "array": np.asarray(faces, dtype=np.uint32).ravel()}
     geometry = {"type": "BufferGeometry", "data": {"attributes": {"position": position}, "index": index}}
-    return Part(name, geometry, shape.colour, X, _corners(X, vertices.min(axis=0), vertices.max(axis=0)))
+    return Part(name, geometry, colour, X, _corners(X, vertices.min(axis=0), vertices.max(axis=0)))
 
 
 def _corners(X: np.ndarray, low: ArrayLike, high: ArrayLike) -> np.ndarray:
