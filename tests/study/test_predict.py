@@ -172,7 +172,8 @@ def test_recordings_are_predicted_and_estimates_compared(folder: Path):
 
 @pytest.mark.parametrize("factor", [1e-4, 1e3])
 def test_the_first_state_is_found_with_process_noise_at_first(factor, folder: Path, monkeypatch):
-    """With less than is usual trajectories do not follow the readings; in the end it is the estimate's."""
+    """With less than is usual trajectories do not follow the readings; in the end it is the estimate's, and for another
+    state a thousandth of that."""
     levels, fit = [], predict.fit
 
     def watched(problem: Any, stages: Any, *rest: Any) -> Any:
@@ -181,8 +182,20 @@ def test_the_first_state_is_found_with_process_noise_at_first(factor, folder: Pa
 
     monkeypatch.setattr(predict, "fit", watched)
     off = forecast(made(folder, 2.0, process=factor), recordings=["test"]).content["runs"]["test"]["signals"]["scale"]
-    assert levels == [[max(1.0, factor), factor]]
+    assert levels == [[max(1.0, factor), factor], pytest.approx([factor, factor / 10, factor / 100, factor / 1000])]
     assert off["rms"] < 1e-6
+
+
+def test_a_simulation_starts_where_it_meets_the_first_readings(folder: Path, monkeypatch):
+    """Whatever process noise an estimate has: with a wrong mass that explains them in part, and the state less."""
+
+    def rms(factor: float) -> float:
+        estimate = made(folder, 3.0, f"noise{factor:g}", factor)
+        return forecast(estimate, recordings=["test"]).content["runs"]["test"]["signals"]["scale"]["rms"]
+
+    assert rms(1e4) == pytest.approx(rms(1e-2), rel=1e-3)
+    monkeypatch.setattr(predict, "_FALL", ())
+    assert abs(rms(1e4) - rms(1e-2)) > 0.01 * rms(1e-2)
 
 
 @pytest.mark.slow  # the filter is compiled

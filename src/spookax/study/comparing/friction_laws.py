@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ...math import rotation
@@ -212,7 +213,7 @@ def _reach(scene: Scene, joint: Joint, axis: FreeAxis) -> float:
     body = scene.bodies[joint.child]
     lever = np.subtract(body.com, joint.child_at)
     if sum(other.rotational for other in joint.kind.axes) == 1:
-        back = rotation.matrix(rotation.exp(-np.asarray(joint.rotation, dtype=float)))
+        back = rotation.matrix(rotation.exp(-jnp.asarray(joint.rotation, dtype=float)))
         along = np.asarray(back) @ np.asarray(joint.axis, dtype=float)
         lever = np.cross(lever, along / np.linalg.norm(along))
     gyration = np.sqrt((body.inertia.xx + body.inertia.yy + body.inertia.zz) / 2 / body.mass)
