@@ -45,7 +45,7 @@ COLOURS = (BLUE, ORANGE, "#2b7a44", "#8a4fa3", "#a66a00", "#5b6fa8", "#b3261e")
 
 def curves(title: str, along: str, what: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """SVG of points (x, y > 0) joined by lines, both axes logarithmic; what is not finite is left out."""
-    width, height, right, bottom = 640, 400, 490, 350
+    width, height, right, bottom = 700, 400, 490, 350
     points = [(math.log10(x), math.log10(y)) for line in lines.values() for x, y in line if 0 < y < math.inf]
     left, low = min(x for x, _ in points), math.floor(min(y for _, y in points))
     far, high = max(x for x, _ in points), max(math.ceil(max(y for _, y in points)), low + 1)
@@ -59,7 +59,11 @@ def curves(title: str, along: str, what: str, lines: Mapping[str, Sequence[tuple
         y = place(10**left, 10.0**k)[1]
         parts += [_line(LEFT, y, right, y, RULE), _text(LEFT - 6, y + 4, f"{10.0**k:g}", "end", colour=GREY, size=10)]
     for x in sorted({x for line in lines.values() for x, _ in line}):
-        parts.append(_text(place(x, 1.0)[0], bottom + 16, f"{x:.3g}", "middle", colour=GREY, size=10))
+        parts.append(
+            _text(
+                place(x, 1.0)[0], bottom + 16, f"{x:.0f}" if x >= 1000 else f"{x:.3g}", "middle", colour=GREY, size=10
+            )
+        )
     parts += [_text(right, bottom + 34, along, "end", colour=GREY), _text(LEFT, HEAD, what, colour=GREY)]
     for i, (name, line) in enumerate(lines.items()):
         colour = COLOURS[i % len(COLOURS)]

@@ -96,7 +96,9 @@ def run() -> list[Row]:
             for key, value in known[point].items():
                 rows.append(row(f"{name}, {point[which]:g}", key, value, "%"))
                 lines.setdefault(key, []).append((point[which], value))
-        text = curves(f"Friction found with other {name}", along, "error", {f"{k} [%]": v for k, v in lines.items()})
+        text = curves(
+            f"Error of the friction found against the {name}", along, "error", {f"{k} [%]": v for k, v in lines.items()}
+        )
         (FIGURES / f"latent_{name}.svg").write_text(text, encoding="utf-8")
     return rows
 
