@@ -1,5 +1,6 @@
 """Dry friction of the two slides of a plane: an ellipse, a disc where both levels are one."""
 
+import functools
 import itertools
 
 import equinox as eqx
@@ -7,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine.mechanisms import DOWN, compiled, mechanism, missing, place
+from engine.mechanisms import DOWN, compiled, mechanism, missing, place, pushed
 
 from spookax.constraints import prepare
-from spookax.stepping import rollout, step
+from spookax.stepping import rollout
 
 pytestmark = pytest.mark.quick
 STEP, MASS, CREEP = 0.005, 2.0, 1e-6
@@ -98,6 +99,26 @@ RATES = {"slides": (0.3, -0.2, 1.0), "sticks": (0.0, 0.0, 0.0)}
 NUMBERS = ("coulomb", "bearing", "viscous", "mass", "v_creep")
 
 
+def after(system, params, state, values):
+    """Velocities after three steps, by the friction's numbers and the velocity."""
+    p = eqx.tree_at(lambda p: [getattr(p, n) for n in NUMBERS], params, [values[n] for n in NUMBERS])
+    s = pushed(system, prepare(system, p), eqx.tree_at(lambda s: s.v, state, values["v"]), 3)
+    return jnp.concatenate([s.v, s.w]).reshape(-1)
+
+
+@functools.partial(compiled, static_argnums=0)
+def along(system, params, state, values, way):
+    return jax.jvp(lambda a: after(system, params, state, a), (values,), (way,))[1]
+
+
+@functools.partial(compiled, static_argnums=0)
+def weighted(system, params, state, values, weights):
+    return jax.grad(lambda a: weights @ after(system, params, state, a))(values)
+
+
+moved = compiled(after, static_argnums=0)
+
+
 @pytest.mark.parametrize("motion", RATES)
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_of_three_steps_are_those_of_differences(case, motion):
@@ -107,27 +128,19 @@ def test_derivatives_of_three_steps_are_those_of_differences(case, motion):
     state = place(system, params, {"table.x": {"rate": x}, "table.y": {"rate": y}, "pin": {"rate": turn}})
     if motion == "sticks":  # away from the tie of no load at all
         state = eqx.tree_at(lambda s: s.v, state, state.v + 1e-8)
-
-    def after(values):
-        p = eqx.tree_at(lambda p: [getattr(p, n) for n in NUMBERS], params, [values[n] for n in NUMBERS])
-        s, prepared, command = eqx.tree_at(lambda s: s.v, state, values["v"]), prepare(system, p), jnp.zeros(0)
-        for _ in range(3):
-            s, _ = step(system, prepared, s, command)
-        return jnp.concatenate([s.v, s.w]).reshape(-1)
-
     values = {n: getattr(params, n) for n in NUMBERS} | {"v": state.v}
     rng = np.random.default_rng(4)
     way = {n: jnp.asarray(rng.normal(size=np.shape(a)) * (1e-6 if n == "v_creep" else 1.0)) for n, a in values.items()}
-    of = compiled(after)
-    _, forward = compiled(lambda a, b: jax.jvp(after, (a,), (b,)))(values, way)
+    here = system, params, state
+    forward = along(*here, values, way)
     size = 1e-6 if motion == "slides" else 1e-9
-    ends = (of(jax.tree.map(lambda a, b, s=s: a + s * size * b, values, way)) for s in (1, -1))
+    ends = (moved(*here, jax.tree.map(lambda a, b, s=s: a + s * size * b, values, way)) for s in (1, -1))
     differences = (next(ends) - next(ends)) / (2 * size)
     scale = float(jnp.max(jnp.abs(differences)))
     np.testing.assert_allclose(forward, differences, atol=(1e-6 if motion == "slides" else 1e-4) * scale)
 
     weights = jnp.asarray(rng.normal(size=forward.shape))
-    back = compiled(jax.grad(lambda a: weights @ after(a)))(values)
+    back = weighted(*here, values, weights)
     total = sum(float(jnp.sum(back[n] * way[n])) for n in values)
     np.testing.assert_allclose(total, float(weights @ forward), rtol=1e-8)
 
