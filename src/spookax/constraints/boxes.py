@@ -176,7 +176,7 @@ def _friction(system: System, here: Here) -> Part | None:
         pairs = np.array(system.box_lines)[np.array(system.discs)]
         square = jnp.sum(rate[pairs] ** 2, axis=1, keepdims=True)
         speed = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
-        rate = rate.at[pairs].set(jnp.broadcast_to(speed, pairs.shape))
+        rate = rate.at[pairs].set(jnp.broadcast_to(speed, pairs.shape), unique_indices=True)
     force = params.step * dry_friction(system, params, here.command, rate, here.position)
     one = jnp.ones_like(force)
     upper = one

@@ -40,7 +40,7 @@ def at_bounds(system: System, rows: Rows, force: Float[Array, " boxes"], y: Floa
     held, one = z / size, jnp.eye(2, dtype=y.dtype)[None]
     across = (one - held[:, :, None] * held[:, None, :]) / size[:, :, None]
     slope = jnp.where(slides[:, :, None], across, one) * part[:, None, :]
-    return Bounded(x.at[pairs].set(held), free.at[pairs].set(False), slope)
+    return Bounded(x.at[pairs].set(held, unique_indices=True), free.at[pairs].set(False, unique_indices=True), slope)
 
 
 def near(system: System, rows: Rows, force: Float[Array, " boxes"], v: Float[Array, "bodies 6"]) -> Bounded:
@@ -53,7 +53,7 @@ def along(system: System, slope: Float[Array, "discs 2 2"], change: Float[Array,
     if not system.discs:
         return change
     pairs = np.array(system.discs)
-    return change.at[pairs].set(matvec(slope, change[pairs]))
+    return change.at[pairs].set(matvec(slope, change[pairs]), unique_indices=True)
 
 
 def of_discs(system: System) -> Bool[np.ndarray, " boxes"]:

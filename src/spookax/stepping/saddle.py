@@ -106,12 +106,12 @@ def _turned(system: System, rows: Rows, cross: Float[Array, " discs"]) -> Rows:
     angle = jnp.arctan2(2 * cross, jnp.where(apart, x - y, 1.0)) / 2
     c, s = jnp.cos(angle), jnp.sin(angle)
     along, across = x * c * c + 2 * cross * c * s + y * s * s, x * s * s - 2 * cross * c * s + y * c * c
-    kappa = rows.kappa.at[i].set(along).at[j].set(jnp.maximum(across, 0.0))
+    kappa = rows.kappa.at[i].set(along, unique_indices=True).at[j].set(jnp.maximum(across, 0.0), unique_indices=True)
 
     def turned(b: Float[Array, "axes 6"]) -> Float[Array, "axes 6"]:
         first, second = b[i], b[j]
-        b = b.at[i].set(c[:, None] * first + s[:, None] * second)
-        return b.at[j].set(c[:, None] * second - s[:, None] * first)
+        b = b.at[i].set(c[:, None] * first + s[:, None] * second, unique_indices=True)
+        return b.at[j].set(c[:, None] * second - s[:, None] * first, unique_indices=True)
 
     return eqx.tree_at(lambda r: (r.b_A, r.b_B, r.kappa), rows, (turned(rows.b_A), turned(rows.b_B), kappa))
 
