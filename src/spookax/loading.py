@@ -169,7 +169,7 @@ def _missed_couplings(system: System, gaps: list[np.ndarray], tolerance: float) 
         if not float(np.max(np.abs(gap))) <= tolerance:
             section, name, _ = coupling.path.split(".")
             unit = "rad" if system.axes[coupling.driven].rotational else "m"
-            message = f"cannot be met at t = 0: {float(gap[0]):.3g} {unit} remain"
+            message = f"cannot be met at t = 0: {float(gap):.3g} {unit} remain"
             cure = "Give one of the coupled joints a position under `initial`, or positions that fit together."
             yield Finding((section, name), None, message, cure), [coupling.driver, coupling.driven]
 

@@ -300,7 +300,8 @@ def _alike(factors: np.ndarray) -> bool:
 @compiled
 def _friction(model: Multibody, z: jax.Array, axis: jax.Array, speed: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Friction of an axis at speeds [N m or N], and its derivative in z."""
-    system, at = model.system, jnp.arange(len(model.system.axes)) == axis
+    system = model.system
+    at = (jnp.arange(len(system.axes)) == axis).astype(z.dtype)
 
     def level(z: jax.Array) -> jax.Array:
         params = model.physical(z)
