@@ -65,7 +65,7 @@ def _run(root: Path, name: str) -> list[Row]:
 
 def _merge(found: Found, rows: list[Row]) -> None:
     for line in rows:
-        unit, best = str(line["unit"]), line["best"]
+        unit, best = str(line["unit"]), line.get("best")  # a peer that is not installed has none
         if isinstance(best, float) and unit in (*MORE, *TIMES):
             key = str(line["case"]), str(line["quantity"]), unit
             found[key] = (max if unit in MORE else min)(best, found.get(key, best))
