@@ -70,7 +70,10 @@ def preparations(lin: Linearised, f: Filtered) -> list[Callable[[], None]]:
     return [partial(_covariance.prepare, after, lin, f, np.zeros((p, p))), partial(_innovations.prepare, lin, f)]
 
 
-def _linearised(problem: Problem, stage: Stage, fit: Fit) -> tuple[Part, ...]:
+def parts_of(problem: Problem, stage: Stage, fit: Fit) -> tuple[Part, ...]:
+    """The recordings of a fit, linearised and filtered: from its last sweep, or anew where its form has none."""
+    if fit.parts is not None:
+        return fit.parts
     estimator = Estimator(problem, Settings())
     estimator.root_weights = fit.root_weights
     return estimator.linear(stage, fit.iterate).parts
@@ -82,9 +85,8 @@ def uncertainty(problem: Problem, stage: Stage, fit: Fit) -> list[Uncertainty]:
     """
     N = fit.information + np.diag(problem.weight**2)
     known = posterior(problem, np.asarray(fit.iterate.z), N, fit.slope, fit.result).known
-    parts = fit.parts or _linearised(problem, stage, fit)
     found = []
-    for part, own in zip(parts, fit.own_covariance, strict=True):
+    for part, own in zip(parts_of(problem, stage, fit), fit.own_covariance, strict=True):
         count = known.shape[0]
         both = np.zeros((count + own.shape[0],) * 2)
         both[:count, :count] = known
