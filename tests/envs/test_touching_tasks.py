@@ -65,7 +65,7 @@ def to_the_target(told, k):
     aside = tip - box - along * ahead
     behind = box - (0.11 + jnp.where(along > -0.09, 0.05, 0.0)) * ahead
     lined_up = (jnp.sqrt(aside @ aside + 1e-9) < 0.02) & (along < 0)
-    aim = jnp.where(lined_up, tip + ahead * jnp.minimum(0.06, 0.025 + 0.4 * distance), behind)
+    aim = jnp.where(lined_up, tip + ahead * jnp.minimum(0.07, 0.05 + 0.2 * distance), behind)
     return 60 * (jnp.where(distance < 0.012, tip, aim) - tip) - 12 * speed
 
 
