@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,7 +20,7 @@ class Start(NamedTuple):
 
     joints: dict[str, dict[str, Any]]  # joint -> position, rate; what is left out is under the scene's `initial`
     memory: Float[Array, " memory"]
-    shifted: dict[str, Array] = {}  # free body -> how far its start lies from the scene's `initial` (3) [m]
+    shifted: Mapping[str, Array] = MappingProxyType({})  # free body -> how far from the scene's `initial` (3) [m]
 
 
 class AbstractTask(eqx.Module):

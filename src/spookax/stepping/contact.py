@@ -33,6 +33,7 @@ _PART = 0.1
 _HALVED = 0.5
 _FLAT = 0.05  # slope at which a line search ends, of that at its start
 _SEARCHES = 25
+_LONGEST = 2.0  # of a step by Newton's method, times itself: a slope that is rounding would lead any distance away
 _ROUNDED = 64  # times the rounding of its terms: a slope along the step that is no steeper says nothing
 _MOVED = 1e-5  # by which a changed slip may move a gap in a step before the step is solved again [m]
 _SETTLED = {8: 1e-11, 4: 1e-6}  # the same where slip is to settle, by the size of a float
@@ -167,15 +168,16 @@ def newton(system: System, rows: Rows) -> Found:
         start, _ = climbing(jnp.zeros_like(unit))
 
         def unsettled(search):
-            _, _, _, first, _, tried = search
-            return (jnp.abs(first) > _FLAT * jnp.abs(start)) & (tried < _SEARCHES)
+            a, _, _, first, _, tried = search
+            ended = (a >= _LONGEST) & (first < 0)
+            return (jnp.abs(first) > _FLAT * jnp.abs(start)) & ~ended & (tried < _SEARCHES)
 
         def nearer(search):
             a, low, high, first, second, tried = search
             low, high = jnp.where(first < 0, a, low), jnp.where(first < 0, high, a)
             new = a - first / second
             middle = jnp.where(jnp.isfinite(high), (low + high) / 2, 2 * a)
-            new = jnp.where((new > low) & (new < high), new, middle)
+            new = jnp.minimum(jnp.where((new > low) & (new < high), new, middle), _LONGEST)
             return new, low, high, *climbing(new), tried + 1
 
         one, zero = jnp.ones_like(unit), jnp.zeros_like(unit)

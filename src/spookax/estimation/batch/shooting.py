@@ -13,6 +13,7 @@ parameter identification techniques for ODE* (1983) (multiple shooting).
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._compiled import compiled
+from ..._threads import concurrently
 from ..._typing import AnyArray, Array, Float, Int, Scalar
 from ...protocol import AbstractModel, Noise, Samples
 from ...protocol.asked import admissible, first_guess, first_sd
@@ -124,7 +126,8 @@ def shoot(given: Shots, starts: Sequence[AnyArray]) -> Shot:
     Derivatives are carried forwards through each segment, for its own unknowns alone (`_condensed`).
     """
     several = len(given.recording) > len(np.unique(given.recording))
-    ends = [_from(given, np.clip(z, given.lower, given.upper), GAPS if several else GAPS[-1:]) for z in starts]
+    gaps = GAPS if several else GAPS[-1:]
+    ends = concurrently([partial(_from, given, np.clip(z, given.lower, given.upper), gaps) for z in starts])
     return min(ends, key=lambda end: end.cost if np.isfinite(end.cost) else np.inf)
 
 
