@@ -87,7 +87,7 @@ def linear(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:
     rate = contact_rows.rates(system, rows.contacts, v)
     impulse, falls = contact_rows.answer(rows.contacts, rate)
     known = contact_rows.pushes(system, rows.contacts, impulse + matvec(falls, rate))
-    return _without(rows, rows.p - known)
+    return without(rows, rows.p - known)
 
 
 def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
@@ -98,7 +98,7 @@ def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> F
     return matvec(jnp.swapaxes(rows.contacts.frame, 1, 2), impulse[:, :3])
 
 
-def _without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
+def without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
     """The rows with another p and without contacts."""
     return eqx.tree_at(lambda r: (r.p, r.contacts), rows, (p, None), is_leaf=lambda a: a is None)
 
@@ -107,7 +107,7 @@ def newton(system: System, rows: Rows) -> Found:
     """The step from `rows.contacts.start`, or from the motion without joints. Levels are those of `Box.force`, none
     follows."""
     touch, box = rows.contacts, rows.box
-    bare = _without(rows, jnp.zeros_like(rows.p))
+    bare = without(rows, jnp.zeros_like(rows.p))
     mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
     exact, kept, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _KEPT, _ENOUGH))
     kept = kept if system.contacts.slots else exact

@@ -20,7 +20,7 @@ from ..math import rotation
 from ..math.blocks import take
 from ..math.product import matmul, matvec
 from ..system import State, System
-from . import contact, contact_impacts, discs, following, impacts, saddle
+from . import contact, contact_impacts, contact_pyramid, discs, following, impacts, saddle
 from .delay import delayed, remembered
 from .pivoting import on_set, pivot, repeated
 from .settle import Solved, settle
@@ -76,8 +76,10 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
 
 
 def _solve_contacts(system: System, rows: Rows, guess: Array) -> Solved:
+    solve = contact_pyramid.lemke if system.contacts.pyramid else contact.newton
+
     def attempt(force: Array, _: Array) -> Solved:
-        found = contact.newton(system, following.fixed(rows, force))
+        found = solve(system, following.fixed(rows, force))
         return Solved(found.v, found.lam, found.x, found.result, found.iterations, found.free)
 
     return settle(system, rows, attempt, guess)
