@@ -16,8 +16,8 @@ from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..constraints import Rows, contact_rows
 from ..constraints.contact_jacobian import Slots
-from ..math.blocks import inverses, take
-from ..math.product import matvec
+from ..math.blocks import inverses, joined, take
+from ..math.product import matmul, matvec
 from ..system import System
 from . import discs, saddle
 from .pivoting import on_set
@@ -96,6 +96,23 @@ def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> F
         return jnp.zeros((0, 3), dtype=v.dtype)
     impulse = contact_rows.impulses(rows.contacts, contact_rows.rates(system, rows.contacts, v))
     return matvec(jnp.swapaxes(rows.contacts.frame, 1, 2), impulse[:, :3])
+
+
+def at_places_of(
+    system: System, rows: Rows, others: Rows, values: Float[Array, "points 3"]
+) -> Float[Array, "points 3"]:
+    """Values at the places of other rows of the same mechanism as such of `rows`, whose slots may hold other pairs."""
+    mine, theirs = slots(rows), slots(others)
+    if mine is None or theirs is None:
+        return values
+    parts, begin, first = [], 0, 0
+    for group in system.contacts.groups:
+        count, end = group.looked_at, begin + group.looked_at * group.places
+        here, there = (a.pair[first : first + count] for a in (mine, theirs))
+        same = ((here[:, None] == there[None, :]) & (here >= 0)[:, None]).astype(values.dtype)
+        parts.append(matmul(same, values[begin:end].reshape(count, -1)).reshape(-1, 3))
+        begin, first = end, first + count
+    return joined(parts)
 
 
 def without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
