@@ -96,6 +96,7 @@ LONG = {
     "faulty_recordings": "recordings with a fault each: whether it is the first suspicion (minutes)",
     "contacts.cube": "a tossed cube: friction, restitution, height of the board; beside MuJoCo (minutes; SPOOKAX_DATA)",
     "cube_study": "the same cube by `spookax identify`, tosses held back beside MuJoCo (minutes; SPOOKAX_DATA)",
+    "cube_inertia": "the cube's moments of inertia over their mean, and its axes, from flights (minutes; SPOOKAX_DATA)",
     "trajectories": "swing-ups by iterative LQR beside single shooting by scipy (minutes; also trajectories.NAME)",
     "random_actions": "a thousand episodes of every task under random actions (minutes; also random_actions.TASK)",
     "learning": "a Furuta pendulum balanced by envs.learn and by PPO of rejax, a chart in docs/figures (minutes)",

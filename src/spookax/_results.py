@@ -12,7 +12,8 @@ class MLCP_RESULTS(eqx.Enumeration):
     secondary_ray = (
         "The complementarity problem was not solved: the pivoting ran off along a ray. Likely causes: a "
         "redundant constraint without regularisation, or a matrix N that is not positive definite (a "
-        "problem without solution)."
+        "problem without solution, as Coulomb's law may be under `contacts.friction: pyramid`: take less friction, "
+        "a shorter step, or the cone)."
     )
     pivot_limit = (
         "The complementarity problem was not solved within the limit of pivots. Likely cause: a matrix N "

@@ -1,15 +1,19 @@
 """Where surfaces touch along a motion: the forces at these places are those that move the bodies."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from engine.mechanisms import compiled
 
 import spookax as sx
+from spookax.constraints import prepare
 from spookax.math import rotation
 from spookax.scene import Scene
+from spookax.stepping import step
 
 pytestmark = pytest.mark.quick
 MASS, MOMENT, STEP, SIZE = 0.8, 2e-3, 0.004, 0.1
@@ -59,6 +63,38 @@ def test_forces_at_their_places_move_the_bodies(tossed):
     in_body = np.einsum("kji,kj->ki", rotation.matrix(e[:-1, 0]), torque)
     np.testing.assert_allclose(MOMENT * (w[1:] - w[:-1]) / STEP, in_body[1:], atol=1e-6)
     assert np.max(np.abs(torque)) > 0.1, "nothing hits the cube off its centre"
+
+
+@pytest.mark.parametrize("slots", [None, 4])
+def test_forces_of_impacts_with_restitution_are_among_them(slots):
+    """A ball that hits a row of balls: m dv of every step and ball is h times its weight and forces."""
+    start = {"b0": [0.0, 0, 0.06], "b1": [0.2, 0, 0.0500001], "b2": [0.3001, 0, 0.0500001], "b3": [1, 0, 0.05]}
+    bodies = {n: {"mass": MASS, "inertia": [MOMENT] * 3, "initial": {"position": at}} for n, at in start.items()}
+    bodies["b0"]["initial"]["velocity"] = [1.5, 0, 0]
+    surfaces = {"floor": {"type": "plane"}, **{n: {"type": "sphere", "body": n, "radius": 0.05} for n in start}}
+    contacts = {"surfaces": surfaces, "slots": slots, "materials": {"default": {"friction": 0.3, "restitution": 0.8}}}
+    scene = Scene(spookax=1, step=STEP, gravity=tuple(G), bodies=bodies, contacts=contacts)
+    system, params, state = sx.load(scene)
+    v, each, slots_of = map(np.asarray, _velocities(system, params, state))
+    assert bool(system.contacts.slots) == bool(slots)
+    ends = np.array([[system.contacts.surfaces[i].body for i in pair] for pair in system.contacts.ends])
+    of_places = ends[system.contacts.places(slots_of)]
+    sign = [(of_places == body) @ [1.0, -1.0] for body in range(len(start))]
+    given = np.einsum("bkp,kpi->kbi", sign, each)
+    np.testing.assert_allclose(MASS * (np.diff(v, axis=0) - STEP * G), given[1:], atol=1e-8)
+    assert np.max(given) > 10 * MASS * 9.81 * STEP, "no impact"
+
+
+@functools.partial(compiled, static_argnums=0)
+def _velocities(system, params, state):
+    """Those after each of a hundred steps, the impulses of contacts and the pairs in slots."""
+    prepared = prepare(system, params)
+
+    def once(state, _):
+        after, info = step(system, prepared, state, jnp.zeros(0))
+        return after, (after.v, info.contact_impulses, info.contact_pairs)
+
+    return jax.lax.scan(once, state, length=100)[1]
 
 
 def test_places_lie_on_both_surfaces(tossed):

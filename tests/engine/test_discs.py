@@ -93,6 +93,7 @@ def pushed_cart(**friction):
 
 CASES = {
     "ellipse": pushed_cart(x={"coulomb": 2.0, "viscous": 0.3}, y={"coulomb": 1.0, "viscous": 0.1}),
+    "growing ellipse": pushed_cart(x={"coulomb": 0.5, "bearing": 0.3}, y={"coulomb": 0.7, "bearing": 0.1}),
     "bearing": pushed_cart(x={"coulomb": 0.5, "bearing": 0.2}, y={"coulomb": 0.5, "bearing": 0.2}),
 }
 RATES = {"slides": (0.3, -0.2, 1.0), "sticks": (0.0, 0.0, 0.0)}

@@ -11,6 +11,8 @@ itself it lets what slides glide upwards, with a rate mu |v_t|. That rate is add
 De Saxce and Feng (1998)), taken from the velocity before the step and, where slip has changed in it, again from the
 solution (`stepping.contact`). A fixed point is Coulomb's law.
 
+With `contacts.friction: pyramid` the cone is a pyramid without a shift (`friction_pyramid`), for few contacts.
+
 Where a material resists spinning or rolling there are three rows more, of the turning about n, t1 and t2 times a lever,
 the distance to the centre of mass. They have cones of their own, and all are met together.
 
@@ -30,7 +32,7 @@ from ..math.blocks import chosen as at
 from ..math.blocks import take
 from ..math.product import matmul
 from ..system import Params, System
-from . import contact_slots
+from . import contact_slots, friction_pyramid
 from .contact_jacobian import Sides, Slots, about, to_points
 from .placed_surfaces import places, surfaces
 
@@ -55,6 +57,7 @@ class Contacts(eqx.Module):
     mu: Float[Array, "points parts"]  # of `_PARTS`, those of torques divided by the lever
     restitution: Float[Array, " points"]
     start: Float[Array, "bodies 6"]  # velocity from which the solution is looked for; without a derivative
+    pyramid: bool = eqx.field(static=True)  # in place of the cone
 
 
 def gaps(
@@ -101,7 +104,9 @@ def rows(
     gamma = 1 / (1 + 4 * params.contact_relaxation)
     c = jnp.maximum(jnp.where(found.gap <= 0, 4 * gamma, 1.0) / params.step * found.gap, -params.recovery)
     sigma = params.contact_compliance * mobility
-    part = Contacts(found.point, frame, found.gap, found.live, J, c, jnp.zeros_like(c), sigma, mu, bounce, v)
+    part = Contacts(
+        found.point, frame, found.gap, found.live, J, c, jnp.zeros_like(c), sigma, mu, bounce, v, of.pyramid
+    )
     return from_velocity(system, part, v)
 
 
@@ -147,7 +152,10 @@ def pushes(system: System, contacts: Contacts, lam: Float[Array, "points rows"])
 
 
 def slip(system: System, contacts: Contacts, v: Float[Array, "bodies 6"]) -> Float[Array, " points"]:
-    """mu |v_t| of all that is resisted, smooth at rest unless it is to settle: the shift of the normal rows. [m/s]"""
+    """mu |v_t| of all that is resisted, smooth at rest unless it is to settle: the shift of the normal rows. A pyramid
+    has none. [m/s]"""
+    if contacts.pyramid:
+        return jnp.zeros_like(contacts.c)
     square = _squares(contacts, rates(system, contacts, v))
     if system.contacts.settled:
         size = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
@@ -169,17 +177,21 @@ def from_velocity(system: System, contacts: Contacts, v: Float[Array, "bodies 6"
 
 
 def impulses(contacts: Contacts, rate: Float[Array, "points rows"]) -> Float[Array, "points rows"]:
-    """cone(y) at J v = `rate`. [N s]"""
+    """cone(y) at J v = `rate`, or that of the pyramid. [N s]"""
     return answer(contacts, rate)[0]
 
 
 def answer(
     contacts: Contacts, rate: Float[Array, "points rows"]
 ) -> tuple[Float[Array, "points rows"], Float[Array, "points rows rows"]]:
-    """cone(y) at J v = `rate`, and how fast it falls with that rate. [N s, kg]"""
+    """cone(y) at J v = `rate`, or that of the pyramid, and how fast it falls with that rate. [N s, kg]"""
     mu, parts = contacts.mu, _PARTS[: contacts.mu.shape[1]]
     normal = jnp.pad((contacts.c + contacts.shift)[:, None], ((0, 0), (0, rate.shape[1] - 1)))
     y = -(rate + normal) / contacts.sigma[:, None]
+    if contacts.pyramid:
+        lam, slope = friction_pyramid.answer(y, mu[:, 0])
+        slope = slope / contacts.sigma[:, None, None]
+        return jnp.where(contacts.live[:, None], lam, 0.0), jnp.where(contacts.live[:, None, None], slope, 0.0)
     square = _squares(contacts, y)
     size = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
     # the normal impulse if some parts give way and the others hold: the largest of these is that of those that do

@@ -390,7 +390,7 @@ class Multibody(
         # rows hold:  D v+ - G^T lam+ = p0,  G v+ + Sigma lam+ + a = 0,  solved for (v+ - v, lam+ - lam).
         state, command = self.commanded(x, p, u)
         v = velocity(self.engine_state(self.joined(x, x1, p), p.com))
-        rows, state, _ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v))
+        rows, state, *_ = step_rows(self.system, p.engine, state, command, jnp.zeros_like(v))
         wrong = saddle.gaps(self.system, rows, v) + rows.sigma * impulse.reshape(rows.a.shape)
         lu = saddle.factor(self.system, rows)
         dv, _ = saddle.solve(self.system, lu, jnp.zeros((*v.shape, 1)), -wrong[..., None])

@@ -136,6 +136,11 @@ class Contacts(Strict):
         description="Times that a step is solved where the speed of slip has changed in it (no unit), or `settled`: "
         "until it changes no more",
     )
+    friction: Literal["cone", "pyramid"] = Field(
+        default="cone",
+        description="The bound of friction: Coulomb's cone, or a pyramid of four sides solved by Lemke's method, a "
+        "reference for few contacts",
+    )
     slots: Annotated[int, pydantic.Field(strict=True, ge=1)] | None = Field(
         default=None,
         description="Pairs of one kind (box on box, ...) that may be near each other at a time; four for every body, "
@@ -148,7 +153,20 @@ class Contacts(Strict):
             object.__setattr__(self, "materials", {DEFAULT: Material(), **self.materials})
             self.model_fields_set.add("materials")
         refuse(contact_rules(self.model_dump(), None, None))
+        refuse(self._pyramid_rules())
         return self
+
+    def _pyramid_rules(self) -> Iterator[Finding]:
+        """What the pyramid cannot be combined with."""
+        if self.friction != "pyramid":
+            return
+        for key in {"passes", "slots"} & self.model_fields_set:
+            yield Finding((key,), getattr(self, key), "means nothing beside `friction: pyramid`", f"Leave `{key}` out.")
+        for name, material in self.materials.items():
+            for key in ("spinning_friction", "rolling_friction"):
+                if (value := getattr(material, key)) > 0:
+                    message = "a pyramid (`friction: pyramid`) is of sliding friction alone"
+                    yield Finding(("materials", name, key), value, message, "Take the cone, or leave this out.")
 
 
 def kind_of_pair(first: str, second: str) -> tuple[str, str] | None:

@@ -16,8 +16,8 @@ from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float, Int
 from ..constraints import Rows, contact_rows
 from ..constraints.contact_jacobian import Slots
-from ..math.blocks import inverses, take
-from ..math.product import matvec
+from ..math.blocks import inverses, joined, take
+from ..math.product import matmul, matvec
 from ..system import System
 from . import discs, saddle
 from .pivoting import on_set
@@ -89,7 +89,7 @@ def linear(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:
     rate = contact_rows.rates(system, rows.contacts, v)
     impulse, falls = contact_rows.answer(rows.contacts, rate)
     known = contact_rows.pushes(system, rows.contacts, impulse + matvec(falls, rate))
-    return _without(rows, rows.p - known)
+    return without(rows, rows.p - known)
 
 
 def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> Float[Array, "points 3"]:
@@ -100,7 +100,24 @@ def world_impulses(system: System, rows: Rows, v: Float[Array, "bodies 6"]) -> F
     return matvec(jnp.swapaxes(rows.contacts.frame, 1, 2), impulse[:, :3])
 
 
-def _without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
+def at_places_of(
+    system: System, rows: Rows, others: Rows, values: Float[Array, "points 3"]
+) -> Float[Array, "points 3"]:
+    """Values at the places of other rows of the same mechanism as such of `rows`, whose slots may hold other pairs."""
+    mine, theirs = slots(rows), slots(others)
+    if mine is None or theirs is None:
+        return values
+    parts, begin, first = [], 0, 0
+    for group in system.contacts.groups:
+        count, end = group.looked_at, begin + group.looked_at * group.places
+        here, there = (a.pair[first : first + count] for a in (mine, theirs))
+        same = ((here[:, None] == there[None, :]) & (here >= 0)[:, None]).astype(values.dtype)
+        parts.append(matmul(same, values[begin:end].reshape(count, -1)).reshape(-1, 3))
+        begin, first = end, first + count
+    return joined(parts)
+
+
+def without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
     """The rows with another p and without contacts."""
     return eqx.tree_at(lambda r: (r.p, r.contacts), rows, (p, None), is_leaf=lambda a: a is None)
 
@@ -109,7 +126,7 @@ def newton(system: System, rows: Rows) -> Found:
     """The step from `rows.contacts.start`, or from the motion without joints. Levels are those of `Box.force`, none
     follows."""
     touch, box = rows.contacts, rows.box
-    bare = _without(rows, jnp.zeros_like(rows.p))
+    bare = without(rows, jnp.zeros_like(rows.p))
     mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
     exact, kept, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _KEPT, _ENOUGH))
     kept = kept if system.contacts.slots else exact

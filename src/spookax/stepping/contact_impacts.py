@@ -22,7 +22,7 @@ from .._typing import Array, Bool, Float
 from ..constraints import Prepared, Rows, contact_rows
 from ..constraints.prepared import mass_matrix
 from ..system import System
-from . import saddle
+from . import contact, saddle
 
 _ROUNDS = 8
 _STIFFER = {8: 1e-2, 4: 1.0}  # compliance of impacts, relative to that of contacts, by the size of a float
@@ -42,8 +42,9 @@ def rebound(
     bounce: Bool[Array, ""] | bool,
     solved: MLCP_RESULTS,
     solve: Callable[[Rows], tuple[Array, MLCP_RESULTS]],
-) -> tuple[Float[Array, "bodies 6"], Float[Array, "bodies 6"], MLCP_RESULTS]:
-    """The velocities after the impacts, by how much these move the poses, and how that ended.
+) -> tuple[Float[Array, "bodies 6"], Float[Array, "bodies 6"], Float[Array, "points 3"], MLCP_RESULTS]:
+    """The velocities after the impacts, by how much these move the poses, their impulses at the places of `still` as in
+    `contact.world_impulses`, and how that ended.
 
     **Arguments:** `still`: the rows of a step from this pose at rest; `solve`: velocities that solve rows.
     """
@@ -74,10 +75,10 @@ def rebound(
         return jnp.max(jnp.where(now, jnp.clip(touch.gap / toward, 0.0, prepared.params.step), 0.0))
 
     def once(carry, last):
-        before, moved, tau, hit, result = carry
+        before, moved, tau, hit, given, result = carry
         now = hits(before, last)
 
-        def strike(v: Array) -> tuple[Array, MLCP_RESULTS]:
+        def strike(v: Array) -> tuple[Array, Array, MLCP_RESULTS]:
             toward = contact_rows.rates(system, touch, v)[:, 0]
             struck = contact_rows.from_velocity(system, touch, v)
             c = jnp.where(last, 0.0, touch.restitution * toward)
@@ -86,21 +87,24 @@ def rebound(
             bare = eqx.tree_at(lambda r: r.contacts, loose, None)
             p = -saddle.balance(system, bare, v, jnp.zeros_like(still.a), jnp.zeros_like(still.box.force))
             a = -saddle.gaps(system, bare, v)
-            return solve(eqx.tree_at(lambda r: (r.p, r.a), free, (p, a)))
+            v, result = solve(eqx.tree_at(lambda r: (r.p, r.a), free, (p, a)))
+            return v, contact.world_impulses(system, free, v), result
 
         any_hit = jnp.any(now) & ~(last & ~jnp.any(hit))  # the last only closes what others have begun
-        v, ended = jax.lax.cond(any_hit, strike, lambda v: (v, MLCP_RESULTS.successful), before)
+        v, by, ended = jax.lax.cond(
+            any_hit, strike, lambda v: (v, jnp.zeros_like(given), MLCP_RESULTS.successful), before
+        )
         result = MLCP_RESULTS.where(result == MLCP_RESULTS.successful, ended, result)
         tau = jnp.maximum(tau, since(before, now & any_hit))  # a shock runs on at the time of the first impact
-        return (v, moved + tau * (v - before), tau, hit | (now & any_hit), result), None
+        return (v, moved + tau * (v - before), tau, hit | (now & any_hit), given + by, result), None
 
     last = jnp.arange(_ROUNDS + 1) == _ROUNDS
     first = hits(v, jnp.array(False))
     early = jnp.where(jnp.any(first), prepared.params.step / 2 - since(v, first), 0.0)
     weight = jnp.pad(early * prepared.params.gravity, (0, 3))
-    begin = v + weight[None], jnp.zeros_like(v), jnp.zeros_like(prepared.params.step), jnp.zeros_like(near), solved
-    (v, moved, _, _, solved), _ = jax.lax.scan(once, begin, last)
-    return v - weight[None], moved, solved
+    nothing = jnp.zeros_like(v), jnp.zeros_like(prepared.params.step), jnp.zeros_like(near), jnp.zeros_like(touch.point)
+    (v, moved, _, _, given, solved), _ = jax.lax.scan(once, (v + weight[None], *nothing, solved), last)
+    return v - weight[None], moved, given, solved
 
 
 def after(system: System, prepared: Prepared, rows: Rows, v: Float[Array, "bodies 6"]) -> Rows:

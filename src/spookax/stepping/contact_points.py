@@ -16,8 +16,8 @@ from .rollout import Trajectory, filled_up
 def contact_points(system: System, params: Params, trajectory: Trajectory) -> ContactPoints:
     """Where the surfaces of a simulated motion touch, and with what forces, in every step.
 
-    The forces are `Trajectory.contact_forces`, without the torques of spinning and rolling friction and without what
-    impacts with restitution change at once. Nothing follows after a failed step.
+    The forces are `Trajectory.contact_forces`: means over a step, impacts with restitution among them, without the
+    torques of spinning and rolling friction. Nothing follows after a failed step.
 
     **Arguments:** what `rollout` got and what it returned; one trajectory, not a batch.
 

@@ -7,11 +7,13 @@ levels are one it is a disc and its axes do not matter. That is the cone of a co
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._typing import Array, Bool, Float
 from ..constraints import Rows
+from ..math.blocks import sums, take
 from ..math.product import matvec
 from ..system import System
 from . import saddle
@@ -54,6 +56,25 @@ def along(system: System, slope: Float[Array, "discs 2 2"], change: Float[Array,
         return change
     pairs = np.array(system.discs)
     return change.at[pairs].set(matvec(slope, change[pairs]), unique_indices=True)
+
+
+def shapes(
+    system: System, rows: Rows, force: Float[Array, " boxes"], v: Float[Array, "bodies 6"]
+) -> Float[Array, "discs 2 2"]:
+    """How x of the rows of every disc changes with their F: with the shape of the ellipse."""
+    pairs = np.array(system.discs, dtype=int).reshape(-1, 2)
+    columns = []
+    for one in pairs.T:
+        way = jnp.zeros_like(force).at[one].set(1.0, unique_indices=True)
+        columns.append(jax.jvp(lambda force: near(system, rows, force, v).x, (force,), (way,))[1][pairs])
+    return jnp.stack(columns, axis=2)
+
+
+def reshaped(system: System, shape: Float[Array, "discs 2 2"], force: Float[Array, " boxes"]) -> Float[Array, " boxes"]:
+    """Changes of x by those of F, zero but in discs; `shape`: of `shapes`."""
+    places = [box for pair in system.discs for box in pair]
+    change = matvec(shape, take(force, places).reshape(-1, 2)).reshape(-1)
+    return sums(change, [[n for n, at in enumerate(places) if at == box] for box in range(len(system.boxes))])
 
 
 def of_discs(system: System) -> Bool[np.ndarray, " boxes"]:

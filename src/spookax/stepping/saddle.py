@@ -175,7 +175,7 @@ def solve(
 
 def corrected(
     system: System,
-    lu: block_sparse.Factor,
+    lu: block_sparse.Factor | Dense,
     rows: Rows,
     v: Float[Array, "bodies 6"],
     lam: Float[Array, "nodes rows"],

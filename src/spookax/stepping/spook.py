@@ -20,7 +20,7 @@ from ..math import rotation
 from ..math.blocks import take
 from ..math.product import matmul, matvec
 from ..system import State, System
-from . import contact, contact_impacts, discs, following, impacts, saddle
+from . import contact, contact_impacts, contact_pyramid, discs, following, impacts, saddle
 from .delay import delayed, remembered
 from .pivoting import on_set, pivot, repeated
 from .settle import Solved, settle
@@ -41,7 +41,9 @@ class StepInfo(eqx.Module):
     levels: Float[Array, " boxes"]  # x of the rows with bounds, in the order of `System.boxes`
     box_impulses: Float[Array, " boxes"]  # F x of these rows along their lines [N m s or N s]
     pivots: Int[Array, ""]
-    contact_impulses: Float[Array, "points 3"]  # on the body of the first surface, world axes [N s]
+    contact_impulses: Float[
+        Array, "points 3"
+    ]  # with those of impacts, on the body of the first surface, world axes [N s]
     contact_pairs: Int[Array, " slots"]  # pairs in slots, as in `System.contacts`, -1 where none is
 
 
@@ -76,8 +78,10 @@ def _solve(system: System, solver: AbstractMLCPSolver, rows: Rows, guess: Array)
 
 
 def _solve_contacts(system: System, rows: Rows, guess: Array) -> Solved:
+    solve = contact_pyramid.lemke if system.contacts.pyramid else contact.newton
+
     def attempt(force: Array, _: Array) -> Solved:
-        found = contact.newton(system, following.fixed(rows, force))
+        found = solve(system, following.fixed(rows, force))
         return Solved(found.v, found.lam, found.x, found.result, found.iterations, found.free)
 
     return settle(system, rows, attempt, guess)
@@ -142,7 +146,7 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     # where y is the first part of dv, and slack' has N x' of the bounds in it. One factorisation serves every tangent,
     # and JAX transposes the rule.
     # Without N dx_free = -(r b dv + slack') / s is part of the matrix, and so is what levels follow:
-    #     d(F x) = F dx + x growth (z / |z|) . dz
+    #     d(F x) = F dx + x growth (z / |z|) . dz, and of a disc also F (dx/dF) of both rows growth (z / |z|) . dz
     rows, guess = primals
     rows_dot, _ = tangents
     found = _solve(system, solver, rows, guess)
@@ -172,7 +176,8 @@ def _solve_rows_jvp(system, solver, primals, tangents):
     moved = _bounds_moved(rows, rows_dot, free, x)
     if found.condensed is None or system.following:
         settled = following.fixed(rows, following.forces(system, rows, lam, x))
-        slope = following.slopes(system, rows, lam, x)
+        shape = discs.shapes(system, settled, settled.box.force, v) if system.discs and system.following else None
+        slope = following.slopes(system, rows, lam, x, shape)
         bent = discs.near(system, settled, settled.box.force, v).slope
         lu = found.on_set
         if lu is None:
@@ -189,6 +194,9 @@ def _solve_rows_jvp(system, solver, primals, tangents):
         rates = saddle.box_rates(system, rows, v_dot) - box.offset
         moving_x = free | discs.of_discs(system)
         x_dot = jnp.where(moving_x, discs.along(system, bent, -rates / box.slack), 0.0) - held
+        if shape is not None:
+            changes = following.changes(system, rows, (lam, x), (lam_dot, x_dot))
+            x_dot = x_dot + discs.reshaped(system, shape, changes)
     else:
         lu, rates, N, (X, X_lam) = found.condensed
         y, lam_dot = saddle.solve(system, lu, -balance[..., None], -gap[..., None])
@@ -241,9 +249,10 @@ def step_rows(
     impulse: Float[Array, "bodies 6"],
     bounce: Bool[Array, ""] | bool = True,
     first: Bool[Array, ""] | bool = False,
-) -> tuple[Rows, State, MLCP_RESULTS]:
-    """The rows of a step, and the state that it starts from: after the impacts on stops and of contacts, which change
-    velocities, and poses by what those of contacts have changed since (`contact_impacts`).
+) -> tuple[Rows, State, Float[Array, "points 3"], MLCP_RESULTS]:
+    """The rows of a step, the state that it starts from, the impulses of impacts at the places of its contacts [N s],
+    and how these were solved. The state is that after the impacts on stops and of contacts, which change velocities,
+    and poses by what those of contacts have changed since (`contact_impacts`).
 
     A stop that was hit lets the new rate be no slower off it than the impact left it: a bounce keeps its energy.
     Impacts are solved by the default solver, whatever solves the step: a replayed step has to find them, too.
@@ -252,8 +261,9 @@ def step_rows(
     if system.history:
         command = delayed(system, prepared.params, state, command, first)
     v, solved = velocity(state), MLCP_RESULTS.successful
+    given = jnp.zeros((system.contacts.num_points, 3), dtype=v.dtype)
     if not system.bounces and not system.contacts.bounces:
-        return assemble(system, prepared, state, command, impulse), state, solved
+        return assemble(system, prepared, state, command, impulse), state, given, solved
     still = eqx.tree_at(lambda s: (s.v, s.w), state, (jnp.zeros_like(state.v), jnp.zeros_like(state.w)))
     still = assemble(system, prepared, still, command, jnp.zeros_like(v))
     guess, solver = jnp.zeros(len(system.boxes), dtype=v.dtype), default_solver(system)
@@ -268,15 +278,16 @@ def step_rows(
         hit = hits.hit & bounce
         v, solved = jax.lax.cond(jnp.any(hit), lambda: solve(hits.rows), lambda: (v, solved))
     if system.contacts.bounces:
-        v, moved, solved = contact_impacts.rebound(system, prepared, still, v, bounce, solved, solve)
+        v, moved, given, solved = contact_impacts.rebound(system, prepared, still, v, bounce, solved, solve)
         e = rotation.normalise(rotation.multiply(state.e, rotation.exp(moved[:, 3:])))
         state = eqx.tree_at(lambda s: (s.r, s.e), state, (state.r + moved[:, :3], e))
     state = _moving(state, v)
     rows = assemble(system, prepared, state, command, impulse)
     if system.contacts.bounces:
         rows = contact_impacts.after(system, prepared, rows, v)
+        given = contact.at_places_of(system, rows, still, given)
     rate = take(saddle.line_rates(system, rows, v), system.box_lines) if system.boxes else guess
-    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hit, -rate, rows.box.offset)), state, solved
+    return eqx.tree_at(lambda r: r.box.offset, rows, jnp.where(hit, -rate, rows.box.offset)), state, given, solved
 
 
 def _moving(state: State, v: Float[Array, "bodies 6"]) -> State:
@@ -344,7 +355,7 @@ def step(
         impulse = jnp.zeros((system.num_bodies, 6), dtype=state.r.dtype)
     if guess is None:
         guess = jnp.zeros(len(system.boxes), dtype=state.r.dtype)
-    rows, begun, impact_result = step_rows(system, prepared, state, command, impulse, bounce, first)
+    rows, begun, given, impact_result = step_rows(system, prepared, state, command, impulse, bounce, first)
     solver, guess = solver or default_solver(system), jax.lax.stop_gradient(guess)
     rows, (v, lam, x, (mlcp_result, pivots)) = _solve_passes(system, solver, rows, guess, prepared.params.step)
     mlcp_result = MLCP_RESULTS.where(impact_result == MLCP_RESULTS.successful, mlcp_result, impact_result)
@@ -354,6 +365,6 @@ def step(
     finite = jnp.all(jnp.isfinite(v))
     result = STEP_RESULTS.where(finite, STEP_RESULTS.promote(mlcp_result), STEP_RESULTS.nonfinite_velocity)
     after = remembered(system, state, advance(system, prepared, begun, rows, v), command)
-    touch = contact.world_impulses(system, rows, v)
+    touch = contact.world_impulses(system, rows, v) + given
     pairs = jnp.zeros(0, dtype=int) if slots is None else slots.pair
     return after, StepInfo(result, lam, x, following.forces(system, rows, lam, x) * x, pivots, touch, pairs)

@@ -10,13 +10,15 @@ import numpy as np
 from .._compiled import compiled, on_device
 from .._typing import Array, Float
 from ..math import rotation
-from ..scene import Scene
+from ..scene import Scene, SceneError
 from ..scene.contacts import Surface
+from ..scene.explain import Finding
 from ..scene.friction import Element as SceneElement
 from ..scene.friction import Learned
 from ..scene.height_fields import heights_of
 from ..scene.hulls import hull_of
 from ..scene.joint_types import frame
+from ..scene.located import Located
 from ..scene.network_weights import count
 from ..scene.parts import Along, Body, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
@@ -29,6 +31,7 @@ from .system import System
 from .topology import WORLD, Axis, Coupling, Element, Joint, Motor, Network, Sensor
 
 _LEAST = 0.5  # delay that commands are kept for [steps]
+_FEW_PLACES = 32  # of contacts that Lemke's method may solve
 _DRY = ("coulomb", "stribeck.excess", "bearing")
 
 
@@ -45,7 +48,8 @@ def build(
     name the bodies they act on; `longest`: what the delay of a motor may come to, by its path, where that is more than
     the scene's [s].
 
-    **Raises:** `ValueError` for rows of the scene that have no class, or not the numbers that the file gives.
+    **Raises:** `ValueError` for rows of the scene that have no class, or not the numbers that the file gives;
+    `SceneError` for a pyramid of friction where there may be none.
 
     An axis gets a dry-friction row only if its level is positive in the scene or among the `unknown` paths, and so for
     bearings, another level backward (if not 1), restitution, quadratic drag and rotors of axes that do not simply turn;
@@ -135,6 +139,8 @@ def build(
     delays = [max(m.delay, (longest or {}).get(f"motors.{n}.delay", 0.0)) for n, m in scene.motors.items()]
     history = _steps_kept(max(delays, default=0.0) / scene.step)
     system = System(*of_system, tuple(element for element, _ in elements), contacts, history, bounded, air)
+    if (unfit := _unfit_for_a_pyramid(system)) is not None:
+        raise SceneError([Located(f"scene '{scene.name}'", {}).problem(unfit)])
 
     defaults = scene.regularisation
 
@@ -269,6 +275,21 @@ def _networks(places: list[str], along: list[SceneJoint | Along]) -> tuple[list[
             networks.append(Network(f"{place}.friction.learned", axes, spec.sees, spec.sizes, begin, end))
             begin = end
     return found, tuple(networks)
+
+
+def _unfit_for_a_pyramid(system: System) -> Finding | None:
+    """Why contacts of this mechanism cannot have a pyramid of friction."""
+    places, message = system.contacts.num_points, ""
+    if not system.contacts.pyramid:
+        return None
+    if places > _FEW_PLACES:
+        message = f"surfaces may touch at {places} places; Lemke's method is for {_FEW_PLACES} at most"
+    elif system.discs:
+        message = "dry friction of two slides of a joint is a disc, which has no corners"
+    elif system.contacts.turns:
+        message = "it is of sliding friction alone, not of spinning and rolling friction"
+    cure = "Take the cone (`friction: cone`), or name fewer `pairs`."
+    return Finding(("contacts", "friction"), "pyramid", message, cure) if message else None
 
 
 def _elements(places: list[str], along: list[SceneJoint | Along]) -> list[tuple[Element, SceneElement]]:

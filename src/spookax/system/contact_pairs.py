@@ -69,7 +69,7 @@ class Contacts:
     """Surfaces and pairs; pairs of one kind follow each other, and so do the places of a pair.
 
     `combine`: how numbers of two materials become one; `passes`: times that a step is solved where slip has changed,
-    `settled`: until it changes no more;
+    `settled`: until it changes no more; `pyramid`: friction has a pyramid in place of the cone;
     `bounces`: impacts are elastic in part; `turns`: spinning or rolling is resisted. `slots`: how many pairs of every
     kind are looked at in a step; none where all are. `windows`: how many cells of a height field a ball or the end of a
     capsule reaches to every side, and a capsule from its middle.
@@ -81,6 +81,7 @@ class Contacts:
     combine: str = "mean"
     passes: int = 1
     settled: bool = False
+    pyramid: bool = False
     bounces: bool = False
     turns: bool = False
     slots: tuple[int, ...] = ()
@@ -219,7 +220,8 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
     capsules = [s for s in round_ones if isinstance(s, CapsuleSurface)]
     whole = max((s.radius + s.length / 2 for s in capsules), default=0.0)
     windows = [max((window(s.size, cells[n], reach) for n, s in fields.items()), default=1) for reach in (ball, whole)]
-    passes = _SETTLING if found.passes == "settled" else found.passes
+    pyramid = found.friction == "pyramid"
+    passes = 1 if pyramid else _SETTLING if found.passes == "settled" else found.passes
     settled, bounces = found.passes == "settled", bounces and bool(pairs)
     return Contacts(
         surfaces,
@@ -228,6 +230,7 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
         found.combine,
         passes,
         settled,
+        pyramid,
         bounces,
         turns,
         slots,

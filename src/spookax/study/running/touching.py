@@ -28,12 +28,12 @@ def _forces(model: Multibody, z: Array, noise: Noise, path: Path, u: Array) -> t
     def one(x, x1, w: Array, u: Array) -> tuple[Array, ...]:
         state, command = model.commanded(x, p, u)
         v1 = velocity(model.engine_state(x1, p.com))
-        rows, *_ = step_rows(system, p.engine, state, command, model.impulse(state, p, w, noise))
+        rows, _, given, _ = step_rows(system, p.engine, state, command, model.impulse(state, p, w, noise))
         rows = contact.seen_from(system, rows, v1, h)
         slots = contact.slots(rows)
         pairs = jnp.zeros(0, dtype=int) if slots is None else slots.pair
         placed = places_at(system, p.engine.params, state.r, state.e, pairs)
-        return *placed, contact.world_impulses(system, rows, v1) / h, pairs
+        return *placed, (contact.world_impulses(system, rows, v1) + given) / h, pairs
 
     return jax.vmap(one)(before(path.x), after(path.x), jnp.asarray(path.w), u)
 
@@ -43,7 +43,8 @@ def touching(
 ) -> ContactPoints | None:
     """Contacts of the first steps of a trajectory, which begin at `time`; None where no surfaces are named.
 
-    The forces are those that belong to the velocities after every step.
+    The forces are those that belong to the velocities after every step, and what impacts with restitution change before
+    it.
     """
     if not model.system.contacts.pairs:
         return None
