@@ -46,7 +46,8 @@ class MixtureFilter(AbstractBank):
     - `filters`, `transition`, `gate`: as of `IMM`; readings belong to the state they are taken in.
     - `collapse`: how a mode's mixture is kept small; the number of its Gaussians is I.
     - `sharing`: from which beliefs at k the smoother takes those at k+1 to have come: `AllPairs(KeepHeaviest(J))` is
-      expectation correction with J Gaussians a mode; `Lineage()` follows what the filter merged.
+      expectation correction with J Gaussians a mode; `MixFirst(KeepHeaviest(J))` mixes before it steps back;
+      `Lineage()` follows what the filter merged.
     - `before`: of every mode, from which modes it can be reached, as many for each: the filter leaves out what cannot
       come. All of them if left out.
 
