@@ -292,8 +292,13 @@ def test_what_is_refused():
         MixtureFilter(filters(), np.array([[0.9, 0.2], [0.1, 0.9]]))
     with pytest.raises(ValueError, match="one Gaussian a mode, got 2"):
         IMM(filters(), TRANSITION, sharing=AllPairs(KeepHeaviest(2)))
-    with pytest.raises(ValueError, match="one Gaussian at least"):
-        KeepHeaviest(0)
+    for count in (0, 2.5):
+        with pytest.raises(ValueError, match="one Gaussian at least, and a whole number"):
+            KeepHeaviest(count)
+    with pytest.raises(ValueError, match="keeps 3 Gaussians a mode, more than the filter, 2"):
+        MixtureFilter(filters(), TRANSITION, KeepHeaviest(2), AllPairs(KeepHeaviest(3)))
+    with pytest.raises(ValueError, match=r"is a probability, got 1\.5"):
+        Contact(Matern(1.0, 1.0), 0.5, 1.5)
     mechanism = second_order(np.eye(1), np.eye(1), np.eye(1), np.eye(1), np.eye(1))
     with pytest.raises(ValueError, match="1 contacts, but 0"):
         friction_regimes.models(mechanism, [], 0.01)
