@@ -6,6 +6,7 @@ rounds counts on both sides, so that what else a computer does counts little.
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -19,21 +20,35 @@ Found = dict[tuple[str, str, str], float]
 
 
 def main() -> int:
-    """Print the table of both; 0."""
+    """Print the table of both; 1 if a ratio is beyond `--most`, else 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.against", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("revision", help="what git knows: a tag, a branch, a commit")
     parser.add_argument("names", nargs="+", metavar="NAME", help="benchmarks, as of `python -m benchmarks --list`")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each (3)")
+    parser.add_argument("--most", type=float, default=math.inf, help="how much slower it may be, 1.05 for 5 %% (any)")
     arguments = parser.parse_args()
+    slower: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "revision"
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", other, arguments.revision], check=True)
         try:
             for name in arguments.names:
-                print(f"\n{name}\n{table(compared(other, name, arguments.rounds))}", flush=True)
+                rows = compared(other, name, arguments.rounds)
+                print(f"\n{name}\n{table(rows)}", flush=True)
+                slower += slower_than(arguments.most, name, rows)
         finally:
             subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", other], check=True)
-    return 0
+    print("\n".join(slower))
+    return 1 if slower else 0
+
+
+def slower_than(most: float, name: str, rows: list[Row]) -> list[str]:
+    """A sentence for every quantity that is worse than before by more than this factor."""
+    return [
+        f"{name}: {line['case']}, {line['quantity']}: {ratio:.3g} times the one before, {most:g} is allowed"
+        for line in rows
+        if isinstance(ratio := line["ratio"], float) and (1 / ratio if line["unit"] in MORE else ratio) > most
+    ]
 
 
 def compared(other: Path, name: str, rounds: int) -> list[Row]:
@@ -65,7 +80,7 @@ def _run(root: Path, name: str) -> list[Row]:
 
 def _merge(found: Found, rows: list[Row]) -> None:
     for line in rows:
-        unit, best = str(line["unit"]), line["best"]
+        unit, best = str(line["unit"]), line.get("best")  # a peer that is not installed has none
         if isinstance(best, float) and unit in (*MORE, *TIMES):
             key = str(line["case"]), str(line["quantity"]), unit
             found[key] = (max if unit in MORE else min)(best, found.get(key, best))

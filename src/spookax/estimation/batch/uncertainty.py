@@ -38,10 +38,29 @@ def _covariance(after: tuple[Array, Array], lin: Linearised, f: Filtered, cov_z:
 
 def state_uncertainty(lin: list[Linearised], f: list[Filtered], covariance: np.ndarray) -> Uncertainty:
     """Of the states of a recording, from its sweeps and the covariance of all its parameters."""
+    _, found = _backward(lin, f, covariance)
+    return Uncertainty(joined(found), joined(step_blocks.mapped(_innovations, lin, f)))
+
+
+class FirstState(NamedTuple):
+    """What a recording's own readings say of dx_0, its first state."""
+
+    covariance: Float[np.ndarray, "n n"]  # with the parameters known
+    moves: Float[np.ndarray, "n p"]  # how the best dx_0 follows the parameters
+
+
+def first_state_spread(lin: list[Linearised], f: list[Filtered]) -> FirstState:
+    """Of a recording, from its sweeps."""
+    p = f[0].Y.shape[2]
+    (_, T), found = _backward(lin, f, np.zeros((p, p)))
+    Y, P = np.asarray(f[0].Y[0]), np.asarray(f[0].P[0])
+    return FirstState(np.asarray(found[0][0]), Y + P @ np.asarray(T))
+
+
+def _backward(lin: list[Linearised], f: list[Filtered], covariance: np.ndarray):
     n, p = f[0].Y.shape[1:]
     after = np.zeros((n, n)), np.zeros((n, p))
-    _, found = step_blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
-    return Uncertainty(joined(found), joined(step_blocks.mapped(_innovations, lin, f)))
+    return step_blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
 
 
 def preparations(lin: Linearised, f: Filtered) -> list[Callable[[], None]]:
@@ -51,7 +70,10 @@ def preparations(lin: Linearised, f: Filtered) -> list[Callable[[], None]]:
     return [partial(_covariance.prepare, after, lin, f, np.zeros((p, p))), partial(_innovations.prepare, lin, f)]
 
 
-def _linearised(problem: Problem, stage: Stage, fit: Fit) -> tuple[Part, ...]:
+def parts_of(problem: Problem, stage: Stage, fit: Fit) -> tuple[Part, ...]:
+    """The recordings of a fit, linearised and filtered: from its last sweep, or anew where its form has none."""
+    if fit.parts is not None:
+        return fit.parts
     estimator = Estimator(problem, Settings())
     estimator.root_weights = fit.root_weights
     return estimator.linear(stage, fit.iterate).parts
@@ -63,9 +85,8 @@ def uncertainty(problem: Problem, stage: Stage, fit: Fit) -> list[Uncertainty]:
     """
     N = fit.information + np.diag(problem.weight**2)
     known = posterior(problem, np.asarray(fit.iterate.z), N, fit.slope, fit.result).known
-    parts = fit.parts or _linearised(problem, stage, fit)
     found = []
-    for part, own in zip(parts, fit.own_covariance, strict=True):
+    for part, own in zip(parts_of(problem, stage, fit), fit.own_covariance, strict=True):
         count = known.shape[0]
         both = np.zeros((count + own.shape[0],) * 2)
         both[:count, :count] = known

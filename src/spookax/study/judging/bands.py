@@ -13,9 +13,8 @@ import numpy as np
 from ..._compiled import on_device
 from ..._threads import concurrently
 from ..._typing import Float
-from ...estimation.batch.one_recording import nudged
 from ...estimation.batch.problem import Part
-from ...estimation.batch.uncertainty import state_uncertainty
+from ...estimation.batch.uncertainty import first_state_spread
 from ...estimation.linearise import Path
 from ...models import Multibody
 from ...protocol import Noise, Samples
@@ -58,27 +57,25 @@ def spread(
     """
     count, N = len(z), np.asarray(part.N)
     corner = N[count:, count:] + np.diag(own_weight**2)
-    size = count + len(own)
-    here = np.asarray(state_uncertainty(part.lin, part.f, np.zeros((size, size))).covariance[0])
-    values, vectors = np.linalg.eigh(here)
+    here = first_state_spread(part.lin, part.f)
+    values, vectors = np.linalg.eigh(here.covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     rng = np.random.default_rng(1)
 
     def simulated(z_own: np.ndarray, x0: object) -> np.ndarray:
         return predictions(model, z_own, open_loop(model, z_own, noise, x0, samples), samples)
 
-    def first(step: np.ndarray, moved: np.ndarray) -> object:
-        x = jax.tree.map(lambda a: np.asarray(a)[0], nudged(model, path, part.lin, part.f, step).x)
-        return jax.tree.map(np.asarray, model.retract(x, on_device(moved)))
-
-    both, starts = [np.concatenate([z, own])], [jax.tree.map(lambda a: np.asarray(a)[0], path.x)]
+    both, moves = [np.concatenate([z, own])], []
     for other in others:
         mine = -np.linalg.solve(corner, N[count:, :count] @ (other - z)) if len(own) else np.zeros(0)
         if len(own):
             mine = mine + np.linalg.solve(np.linalg.cholesky(corner).T, rng.standard_normal(len(own)))
         step = np.concatenate([other - z, mine])
         both.append(both[0] + step)
-        starts.append(first(step, root @ rng.standard_normal(len(root))))
+        moves.append(here.moves @ step + root @ rng.standard_normal(len(root)))
+    start = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
+    moved = jax.tree.map(np.asarray, jax.vmap(functools.partial(model.retract, start))(on_device(np.stack(moves))))
+    starts = [start, *(jax.tree.map(lambda a, i=i: a[i], moved) for i in range(len(moves)))]
     found = concurrently([functools.partial(simulated, a, x0) for a, x0 in zip(both, starts, strict=True)])
     with np.errstate(over="ignore", invalid="ignore"):
         rms = np.sqrt(np.mean((np.stack(found[1:]) - found[0]) ** 2, axis=0))
