@@ -54,7 +54,7 @@ def run() -> list[Row]:
     y = made.z[at] + NOISE * np.random.default_rng(0).normal(size=len(at))
     speed = np.linspace(0.0, float(np.quantile(np.abs(made.v[at]), 0.95)), 201)
     rows = [row("the truth", "static friction", float(law(jnp.zeros(()))), "N")]
-    curves = {}
+    curves = {"truth": np.asarray(law(jnp.asarray(speed)))}
     with TemporaryDirectory() as folder:
         file = Path(folder) / "run.csv"
         lines = [f"{t:.4f},{u:.9g},{z:.9g}" for t, u, z in zip(at / FASTEST, made.u[at], y, strict=True)]
@@ -74,8 +74,9 @@ def run() -> list[Row]:
     for name, (one, seconds) in found.items():
         rows += _scores(name, one, made, at, speed)
         rows.append(row(name, "processor time, with compiling", seconds, "s"))
-        curves[name] = one.level(speed)
-    curves["truth"] = np.asarray(law(jnp.asarray(speed)))
+        curves[name.removesuffix("'s law, batch").removesuffix(", batch").removeprefix("law of the ")] = one.level(
+            speed
+        )
     slides = fit.states["contact/mass/points/speed"], fit.states["contact/mass/points/force"]
     chart = law_chart("friction against the speed", "force [N]", slides, speed, curves)
     (FIGURES / "latent_methods.svg").write_text(svg(chart), encoding="utf-8")

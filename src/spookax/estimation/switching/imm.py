@@ -79,6 +79,8 @@ class IMM(AbstractBank):
         self.sharing = AllPairs(KeepHeaviest(1)) if sharing is None else sharing
         if self.sharing.collapse.count != 1:
             raise ValueError(f"a bank keeps one Gaussian a mode, got {self.sharing.collapse.count}; use MixtureFilter")
+        if isinstance(self.sharing, MixFirst) and filters[0].model.reads_pair:
+            raise ValueError("`MixFirst` needs models whose readings are of the state at the start of a step")
         self.bank, self.transition = checked(filters, transition)
         self.gate, self.mixing, self.count = gate, mixing, len(filters)
 

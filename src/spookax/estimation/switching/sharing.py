@@ -124,7 +124,8 @@ class MixFirst(AbstractSharing):
         model, ahead, weight = pairs.model, pairs.ahead, _chances(pairs)
         total = jax.nn.logsumexp(weight, axis=(0, 1))
         possible = jnp.isfinite(total)
-        share = jnp.exp(jnp.where(possible, weight - jnp.where(possible, total, 0.0), -jnp.log(weight[..., 0].size)))
+        log_share = weight - jnp.where(possible, total, 0.0)[None, None]
+        share = jnp.where(possible[None, None], jnp.exp(log_share), 1.0 / weight[..., 0].size)
 
         def mixed(share: Array, led: Led) -> Led:
             share, led = jax.tree.map(lambda a: a.reshape(share.size, *a.shape[2:]), (share, led))
@@ -141,8 +142,8 @@ class MixFirst(AbstractSharing):
             return _stepped_back(model, pairs.T, led, way, later)[0]
 
         beliefs = jax.vmap(jax.vmap(back, in_axes=(None, None, 0)))(led, ways, ahead.beliefs)  # j, its component
-        from_mode = jnp.log(jnp.sum(share, axis=1))  # i, j
-        joint = jnp.where(possible[:, None], from_mode[:, :, None] + ahead.log_weight, -jnp.inf)
+        from_mode = jax.nn.logsumexp(log_share, axis=1)  # i, j
+        joint = jnp.where(possible[None, :, None], from_mode[:, :, None] + ahead.log_weight[None], -jnp.inf)
         flat = jax.tree.map(lambda a: a.reshape(ahead.log_weight.size, *a.shape[2:]), beliefs)
         weight, beliefs, _ = jax.vmap(lambda w: self.collapse(model, w.reshape(-1), flat))(joint)
         return Mixtures(beliefs, weight)
