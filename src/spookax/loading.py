@@ -16,7 +16,6 @@ from .scene import Scene, SceneError, read_scene
 from .scene.explain import Finding, Loc
 from .scene.joint_types import free_axes
 from .scene.located import Located, dotted, load_located
-from .scene.parts import Start
 from .scene.row_types import row_findings
 from .stepping import state_from_joints
 from .stepping.start import assembly_error, closed_from
@@ -86,7 +85,7 @@ def _assembled(
         raise SceneError(located.problem(finding) for finding in wrong)
     system, params = build(scene, constraints)
     given = {name: {"position": on_device(x.position), "rate": on_device(x.rate)} for name, x in scene.initial.items()}
-    free = {name: _placed(body.initial) for name, body in scene.bodies.items() if body.initial is not None}
+    free = start_of_bodies(scene)
     state, (gaps, coupled), rows_gap, rates, position, overlap, gaps_of_own = _assemble(system, params, given, free)
     tolerance = _TOLERANCE[params.mass.dtype.itemsize]
     missed = [*_open_loops(system, [np.abs(np.asarray(gap)) for gap in gaps], tolerance)]
@@ -107,8 +106,10 @@ def _assembled(
     return scene, located, system, params, state, np.asarray(position)
 
 
-def _placed(initial: Start) -> dict[str, Array]:
-    return {key: on_device(np.array(value)) for key, value in initial.model_dump().items()}
+def start_of_bodies(scene: Scene) -> dict[str, dict[str, Array]]:
+    """Of bodies that no joint ties to the world, as `state_from_joints` takes it."""
+    given = {name: body.initial for name, body in scene.bodies.items() if body.initial is not None}
+    return {name: {k: on_device(np.array(v)) for k, v in start.model_dump().items()} for name, start in given.items()}
 
 
 _CURE = (

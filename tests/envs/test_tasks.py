@@ -113,6 +113,49 @@ def test_rewards_are_what_the_documentation_says():
     np.testing.assert_allclose(way.reward(there, jnp.zeros(1), there), np.exp(-np.hypot(0.1, 1.0) / 0.5), rtol=1e-9)
 
 
+PUCK = {"mass": 0.2, "inertia": (1e-3, 1e-3, 1e-3), "initial": {"position": (1.0, 0.5, 0.3), "rotation": (0, 0.3, 0)}}
+
+
+def test_a_free_body_starts_where_the_scene_says_and_the_task_shifts_it():
+    mechanism = scene()
+    bodies = {name: body.model_dump(exclude_unset=True) for name, body in mechanism.bodies.items()} | {"puck": PUCK}
+    mechanism = scene(bodies=bodies)
+    way = envs.Point("puck", (0, 0, 0), (0, 0, 0), shift=(0.1, 0.2, 0.0))
+    env = environment(scene=mechanism, task=way)
+    keys = jax.random.split(jax.random.key(0), 40)
+    states, told = env.reset_many(keys)
+    place = np.asarray(states.past.r)[:, 0, list(mechanism.bodies).index("puck")]
+    off = place - np.array(PUCK["initial"]["position"])
+    assert (np.abs(off) <= [0.1, 0.2, 0.0]).all()
+    assert (np.ptp(off, axis=0) > [0.1, 0.2, -1]).all()
+    # the names belong to the numbers
+    seen = dict(zip(env.observation_names, np.asarray(told).T, strict=True))
+    np.testing.assert_allclose(seen["off.x"], place[:, 0], atol=1e-12)
+    np.testing.assert_allclose(seen["target.x"], 0.0, atol=1e-12)
+    tied = environment(scene=mechanism, task=envs.Standing("puck", 0.3))
+    moment = tied.episode.moment(tied.reset(jax.random.key(0))[0])
+    assert float(moment.up("puck")) == pytest.approx(np.cos(0.3))
+    assert not bool(tied.episode.task.succeeds(moment))  # it leans by more than 0.2
+
+
+def test_standing_is_rewarded_as_the_documentation_says():
+    env = environment()
+    after = _moment(env, 0.4, 2.0)  # the rod's frame is at its pivot, its centre of mass half a metre below
+    up, speed = np.cos(0.4), 2.0 * 0.5 * np.cos(0.4)
+    task = envs.Standing("rod", 0.1, scale=0.5, velocity=(0.2, 0.0), velocity_scale=1.5, action_weight=0.5)
+    slip = float(after.velocity("rod")[0]) - 0.2
+    assert abs(slip + 0.2) == pytest.approx(speed, rel=0.05)
+    expected = np.exp(-((0.1 / 0.5) ** 2)) * (1 + up) / 2 * np.exp(-((slip / 1.5) ** 2)) - 0.5 * 0.16
+    np.testing.assert_allclose(task.reward(after, jnp.array([0.4]), after), expected, rtol=1e-9)
+    for changes, success in (({}, False), ({"tilt": 0.5}, True), ({"tilt": 0.5, "velocity": (9.0, 0.0)}, False)):
+        given = {"tolerance": 0.2, "velocity": (0.2, 0.0), "velocity_scale": 1.5} | changes
+        assert bool(envs.Standing("rod", 0.1, **given).succeeds(after)) is success
+    assert not bool(task.ends(after))
+    assert bool(envs.Standing("rod", 0.1, within=(0.05, 1.0)).ends(after))
+    with pytest.raises(ValueError, match="no body 'rode'"):
+        environment(task=envs.Standing("rode", 0.1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cart_pole_balance", "pendubot_swing_up", "five_bar_path"])
 def test_random_actions_break_nothing(name):

@@ -22,6 +22,7 @@ from .short_horizon import Learned as Learned
 from .short_horizon import LearningReport as LearningReport
 from .short_horizon import ShortHorizon as ShortHorizon
 from .short_horizon import learn as learn
+from .standing import Standing as Standing
 from .task import AbstractTask as AbstractTask
 from .task import Configuration as Configuration
 from .task import Point as Point

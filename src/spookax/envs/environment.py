@@ -13,7 +13,7 @@ from .._compiled import compiled, jit, on_device
 from .._results import EPISODE_RESULTS, STEP_RESULTS
 from .._typing import AnyArray, Array, Bool, Float, Int, Scalar
 from ..constraints import Prepared, prepare
-from ..loading import load
+from ..loading import load, start_of_bodies
 from ..scene import Scene, read_scene
 from ..stepping import state_from_joints, step
 from ..stepping.rollout import in_pieces
@@ -27,6 +27,7 @@ from .task import AbstractTask
 
 # 32-bit floats: the least compliance of joints, and the least creep of a joint that friction holds
 _SOFT = {"relative_compliance": 1e-4, "v_creep": 1e-3}
+_SOFT_CONTACTS = 1e-2  # the least compliance of contacts: with less, some steps end early (`docs/contacts.md`)
 
 
 class EnvState(eqx.Module):
@@ -67,6 +68,7 @@ class Episode(eqx.Module):
     randomisation: AbstractRandomisation | None
     engine: Prepared
     initial: dict[str, dict[str, Array]]
+    placed: dict[str, dict[str, Array]]  # free bodies
     sd: Float[AnyArray, " channels"]  # of the sensors' noise
     limit: Int[AnyArray, ""]  # control periods of an episode
 
@@ -89,7 +91,10 @@ class Episode(eqx.Module):
             middle = given.get("position", np.nan)
             at["position"] = jnp.where(jnp.isnan(middle), at["position"], middle) + given.get("offset", 0.0)
             at["rate"] = at["rate"] + given.get("rate", 0.0)
-        first = state_from_joints(self.system, engine.params, joints)
+        bodies = {name: dict(given) for name, given in self.placed.items()}
+        for name, shift in start.shifted.items():
+            bodies[name]["position"] = bodies[name]["position"] + shift
+        first = state_from_joints(self.system, engine.params, joints, bodies)
         past = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.held, *a.shape)), first)
         zero = first.time
         moment = Moment.of(self.system, engine, first, first, zero, start.memory)
@@ -195,7 +200,7 @@ class Environment:
       also gives the standard deviations of the sensors' noise.
 
     Numbers are 32-bit unless `spookax.enable_x64` was called. In 32 bits joints are at least 1e-4 as compliant as
-    they are mobile, and stuck joints may creep by 1e-3 rad/s or m/s: less is lost in rounding.
+    they are mobile, contacts at least 1e-2, and stuck joints may creep by 1e-3 rad/s or m/s: less is lost in rounding.
 
     **Raises:** `ValueError` for names that the scene does not have and for times that do not fit; `SceneError`.
     """
@@ -243,11 +248,13 @@ class Environment:
             randomisation=randomise,
             engine=_prepared(system, params),
             initial=initial,
+            placed=start_of_bodies(self.scene),
             sd=np.array([x for level in sd.values() for x in level], dtype=float),
             limit=np.asarray(limit, dtype=np.int32),
         )
         state, _ = jax.eval_shape(self.episode.reset, jax.random.PRNGKey(0))
-        tells = jax.eval_shape(lambda s: task.tells(self.episode.moment(s)), state)
+        tells: list[str] = []  # in their own order, which a result of JAX would not keep
+        jax.eval_shape(lambda s: tells.extend(task.tells(self.episode.moment(s))), state)
         self.observation_names = (*names, *tells)
 
     @property
@@ -316,7 +323,11 @@ def _softened(scene: Scene) -> Scene:
     """The scene with the least regularisation that 32-bit floats can tell from none."""
     given = scene.regularisation
     least = {key: max(getattr(given, key), least) for key, least in _SOFT.items()}
-    return scene.model_copy(update={"regularisation": given.model_copy(update=least)})
+    softer: dict[str, Any] = {"regularisation": given.model_copy(update=least)}
+    if scene.contacts is not None:
+        compliance = max(scene.contacts.relative_compliance, _SOFT_CONTACTS)
+        softer["contacts"] = scene.contacts.model_copy(update={"relative_compliance": compliance})
+    return scene.model_copy(update=softer)
 
 
 def _typed(key: Array) -> bool:

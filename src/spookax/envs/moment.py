@@ -53,6 +53,20 @@ class Moment(eqx.Module):
         i = body_index(self.system, body)
         return self.state.r[i] + matvec(rotation.matrix(self.state.e[i]), at - self.engine.params.com[i])
 
+    def up(self, body: str) -> Scalar:
+        """Cosine of the angle between a body's own z axis and that of the world.
+
+        **Raises:** `ValueError` for a body that the scene does not have.
+        """
+        return rotation.matrix(self.state.e[body_index(self.system, body)])[2, 2]
+
+    def velocity(self, body: str) -> Float[Array, " 3"]:
+        """Of a body's centre of mass in the world [m/s], the mean over the last step.
+
+        **Raises:** `ValueError` for a body that the scene does not have.
+        """
+        return self.state.v[body_index(self.system, body)]
+
 
 def axis_index(system: System, name: str) -> int:
     """Number of a joint coordinate. **Raises:** `ValueError` with the nearest known names."""

@@ -19,6 +19,7 @@ class Start(NamedTuple):
 
     joints: dict[str, dict[str, Any]]  # joint -> position, rate; what is left out is under the scene's `initial`
     memory: Float[Array, " memory"]
+    shifted: dict[str, Array] = {}  # free body -> how far its start lies from the scene's `initial` (3) [m]
 
 
 class AbstractTask(eqx.Module):
@@ -170,11 +171,13 @@ class Point(AbstractTask):
     - `circle`: radii of an ellipse along two world axes, a mapping of two of `x`, `y`, `z` -> radius [m]; `turn`: time
       of one round [s].
     - `scale`: distance at which the reward has fallen to 1/e; `tolerance`: what counts as success. [m]
-    - `start`: coordinate -> largest distance from the scene's `initial`, drawn evenly [rad or m].
+    - `start`: coordinate -> largest distance from the scene's `initial`, drawn evenly [rad or m]; `shift`: the same
+      along x, y, z of the body itself, where no joint ties it to the world [m].
     """
 
     body: str = eqx.field(static=True)
     moved: tuple[str, ...] = eqx.field(static=True)
+    shifts: bool = eqx.field(static=True)
     at: Float[AnyArray, " 3"]
     target: Float[AnyArray, " 3"]
     box: Float[AnyArray, " 3"]
@@ -183,6 +186,7 @@ class Point(AbstractTask):
     scale: Float[AnyArray, ""]
     action_weight: Float[AnyArray, "..."]
     spread: Float[AnyArray, " moved"]
+    shift: Float[AnyArray, " 3"]
     tolerance: Float[AnyArray, ""]
 
     def __init__(
@@ -197,13 +201,15 @@ class Point(AbstractTask):
         scale: float = 0.1,
         action_weight: float | tuple[float, ...] = 0.0,
         start: Mapping[str, float] | None = None,
+        shift: tuple[float, float, float] = (0.0, 0.0, 0.0),
         tolerance: float = 0.02,
     ):
         circle, start = circle or {}, start or {}
         if len(circle) not in (0, 2) or not set(circle) <= set("xyz"):
             raise ValueError(f"`circle` has two of the axes x, y, z with their radii, got {dict(circle)}")
         self.body, self.moved = body, tuple(start)
-        self.at, self.target, self.box = (np.array(v, dtype=float) for v in (at, target, box))
+        self.at, self.target, self.box, self.shift = (np.array(v, dtype=float) for v in (at, target, box, shift))
+        self.shifts = bool(np.any(self.shift))
         self.radii = np.zeros((2, 3))
         for k, (axis, radius) in enumerate(circle.items()):
             self.radii[k, "xyz".index(axis)] = radius
@@ -218,10 +224,14 @@ class Point(AbstractTask):
 
     def start(self, key: Array) -> Start:
         one, other = jax.random.split(key)
-        box, spread = jnp.asarray(self.box), jnp.asarray(self.spread)
+        box, spread, shift = (jnp.asarray(a) for a in (self.box, self.spread, self.shift))
         middle = jnp.asarray(self.target) + box * jax.random.uniform(one, (3,), box.dtype, -1.0, 1.0)
         drawn = spread * jax.random.uniform(other, spread.shape, spread.dtype, -1.0, 1.0)
-        return Start({name: {"offset": drawn[i]} for i, name in enumerate(self.moved)}, middle)
+        joints = {name: {"offset": drawn[i]} for i, name in enumerate(self.moved)}
+        if not self.shifts:
+            return Start(joints, middle)
+        further = shift * jax.random.uniform(jax.random.fold_in(other, 1), (3,), shift.dtype, -1.0, 1.0)
+        return Start(joints, middle, {self.body: further})
 
     def reward(self, now: Moment, action: Float[Array, " actions"], after: Moment) -> Scalar:
         return jnp.exp(-self._distance(after) / self.scale) - jnp.sum(self.action_weight * action**2)

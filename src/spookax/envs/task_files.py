@@ -16,6 +16,7 @@ from ..study.identifying.estimate import Estimate
 from .environment import Environment
 from .observation import AbstractObservation, Coordinates, Sensors
 from .randomisation import AbstractRandomisation
+from .standing import Standing
 from .task import AbstractTask, Configuration, Point
 
 _GIVEN = (Path(__file__).parents[1], Path(__file__).parents[3])  # of a wheel, of a clone
@@ -48,10 +49,28 @@ class _Point(Strict):
     scale: Positive = 0.1
     action_weight: NonNegative = 0.0
     start: dict[AxisName, NonNegative] = Field(default_factory=dict)
+    shift: tuple[NonNegative, NonNegative, NonNegative] = (0.0, 0.0, 0.0)
     tolerance: Positive = 0.02
 
     def made(self) -> AbstractTask:
         return Point(**self.model_dump(exclude={"type"}))
+
+
+class _Standing(Strict):
+    type: Literal["standing"]
+    body: Name
+    height: Number
+    scale: Positive = 0.1
+    velocity: tuple[Number, Number] | None = None
+    velocity_scale: Positive = 0.3
+    action_weight: NonNegative = 0.0
+    start: dict[AxisName, NonNegative] = Field(default_factory=dict)
+    within: Pair | None = None
+    tolerance: Positive = 0.05
+    tilt: Positive = 0.2
+
+    def made(self) -> AbstractTask:
+        return Standing(**self.model_dump(exclude={"type"}, exclude_none=True))
 
 
 class _Sensors(Strict):
@@ -83,7 +102,7 @@ class TaskFile(Strict):
 
     spookax: Version
     scene: Text
-    task: Annotated[_Configuration | _Point, Field(discriminator="type")]
+    task: Annotated[_Configuration | _Point | _Standing, Field(discriminator="type")]
     actions: dict[Name, Positive | Pair] = Field(min_length=1)
     observation: Annotated[_Sensors | _Coordinates, Field(discriminator="type")] = _Sensors(type="sensors")
     control_period: Positive | None = None

@@ -33,6 +33,7 @@ _PART = 0.1
 _HALVED = 0.5
 _FLAT = 0.05  # slope at which a line search ends, of that at its start
 _SEARCHES = 25
+_ROUNDED = 64  # times the rounding of its terms: a slope along the step that is no steeper says nothing
 _MOVED = 1e-5  # by which a changed slip may move a gap in a step before the step is solved again [m]
 _SETTLED = {8: 1e-11, 4: 1e-6}  # the same where slip is to settle, by the size of a float
 
@@ -178,8 +179,11 @@ def newton(system: System, rows: Rows) -> Found:
             return new, low, high, *climbing(new), tried + 1
 
         one, zero = jnp.ones_like(unit), jnp.zeros_like(unit)
-        # a search makes sense once the joints hold, which a whole step brings about
-        search = (one, zero, jnp.inf * one, *climbing(one), jnp.where((k == 0) & bool(system.node_rows), _SEARCHES, 0))
+        terms = jnp.sum(jnp.abs(dv * r)) + jnp.sum(jnp.abs(impulse * drate)) + jnp.sum(jnp.abs(box.force * x * along))
+        falling = start < -_ROUNDED * jnp.finfo(start.dtype).eps * terms
+        # a search makes sense once the joints hold, which a whole step brings about, and where it is known to go down
+        whole = ~falling | ((k == 0) & bool(system.node_rows))
+        search = (one, zero, jnp.inf * one, *climbing(one), jnp.where(whole, _SEARCHES, 0))
         a = jax.lax.while_loop(unsettled, nearer, search)[0]
         v, lam = v + a * dv, lam + a * dlam
         return v, lam, wrong(v, lam), before, k + 1
