@@ -3,7 +3,8 @@
 `latent.force` scores the source's record, `latent.length` times the filter against the number of samples. By the chain
 of `spookax latent`: `latent.table` has the source's tables, `latent.coverage` the bands on drawn records,
 `latent.frame` a real frame, `latent.sweeps` curves over noise, length and rate. `latent.two` has two masses with two
-contacts, `latent.ageing` friction with a memory.
+contacts, `latent.ageing` friction with a memory, `latent.methods` one record by this, by the batch method and by a
+network.
 """
 
 import numpy as np
@@ -20,6 +21,7 @@ def run(part: str) -> list[Row]:
         latent_ageing,
         latent_coverage,
         latent_frame,
+        latent_methods,
         latent_sweeps,
         latent_table,
         latent_two,
@@ -34,6 +36,7 @@ def run(part: str) -> list[Row]:
         "sweeps": latent_sweeps.run,
         "two": latent_two.run,
         "ageing": latent_ageing.run,
+        "methods": latent_methods.run,
     }
     return parts[part]()
 

@@ -41,7 +41,8 @@ class Truth(NamedTuple):
     sticks: np.ndarray
 
 
-def _law(v):
+def law(v):
+    """Friction against a motion of speed |v| [N]."""
     s = jnp.abs(v) + CRAWL
     return 1.0 + 0.07 * jnp.log(s / SPEED) + 0.09 * jnp.log(0.022 + (SPEED + CRAWL) / s)
 
@@ -61,7 +62,7 @@ def truth() -> Truth:
         z, v, *_ = x
         z = z + h / 2 * v
         free = v + h / MASS * (push - DAMPING * v - STIFFNESS * z)
-        bound = _law(v)
+        bound = law(v)
         force = jnp.clip(free * MASS / h, -bound, bound)
         holds = jnp.abs(force) < bound
         v = jnp.where(holds, 0.0, free - h / MASS * force)
@@ -71,7 +72,7 @@ def truth() -> Truth:
         after, _ = jax.lax.scan(step, x, pushes)
         return after, after
 
-    first = (jnp.zeros(()), jnp.zeros(()), jnp.asarray(-_law(0.0)), jnp.zeros(()))
+    first = (jnp.zeros(()), jnp.zeros(()), jnp.asarray(-law(0.0)), jnp.zeros(()))
     _, found = jax.jit(lambda p: jax.lax.scan(sample, first, p))(jnp.asarray(between.reshape(-1, FINE)))
     z, v, force, holds = (np.append(float(a), np.asarray(b)) for a, b in zip(first, found, strict=True))
     return Truth(u, z, v, force, holds > 0.5)
@@ -130,7 +131,7 @@ def _scores(made: Truth, noise: float, length: float, rate: int) -> dict[str, fl
     points, _ = sliding_points(force.x, force.sd, force.probability)
     pull = made.u[at] - STIFFNESS * force.x[:, 0] - DAMPING * force.x[:, 1]
     static = static_friction(record.time, pull, force.x, force.sd, force.probability, MASS)
-    [law] = fit_laws(["dieterich-ruina"], points, static)
-    scene = known.scene("oscillator", [for_scene(law, points, static)], record.h / SUBSTEPS, force.x[0, :2])
+    [found_law] = fit_laws(["dieterich-ruina"], points, static)
+    scene = known.scene("oscillator", [for_scene(found_law, points, static)], record.h / SUBSTEPS, force.x[0, :2])
     simulated = forward(scene, known.readings, record, record.u, force.x[0, :2])
     return scores | {"prediction, NMSE": nmse(simulated.z[:, 0], made.z[at])}

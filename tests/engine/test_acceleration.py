@@ -64,6 +64,24 @@ def test_the_step_comes_to_the_equations_with_second_order():
     assert 1.7 < np.log2(far[0] / far[1]) < 2.3
 
 
+SERVO = """
+spookax: 1
+name: servo
+step: 0.01
+bodies: {mass: {mass: 3.0, inertia: [0.01, 0.01, 0.01]}}
+joints: {slide: {type: prismatic, child: mass, axis: [1, 0, 0], friction: {viscous: 0.7}}}
+motors: {hold: {type: position, joint: slide, stiffness: 1200.0, damping: 4.0}}
+sensors: {place: {type: joint_position, joint: slide}}
+"""
+
+
+def test_a_servo_has_the_drift_of_its_law_at_any_step(tmp_path):
+    (tmp_path / "servo.yaml").write_text(SERVO, encoding="utf-8")
+    model = motion(tmp_path / "servo.yaml")
+    found = model.drift(jnp.array([0.1, 2.0]), model.prepare(jnp.zeros(0)), jnp.array([0.3]))
+    np.testing.assert_allclose(found, [2.0, (1200.0 * (0.3 - 0.1) - 4.7 * 2.0) / 3.0], rtol=1e-12)
+
+
 def test_dry_friction_and_noise_on_bodies_have_no_drift():
     with pytest.raises(ModelError, match=r"dry friction.*viscous"):
         motion("scenes/pendulum.yaml")

@@ -22,7 +22,7 @@ from estimation.test_switching import (
 )
 
 from benchmarks.latent_setup import begun, nmse, one_regime, record, regimes, three_regimes
-from spookax.estimation import AllPairs, Exact, Extended, Filter, KeepHeaviest, Lineage, MixtureFilter
+from spookax.estimation import IMM, AllPairs, Exact, Extended, Filter, KeepHeaviest, Lineage, MixFirst, MixtureFilter
 from spookax.models import Contact, Matern, friction_regimes, second_order
 from spookax.protocol import Noise
 
@@ -94,11 +94,43 @@ def test_filter_and_smoother_are_exact_with_enough_components():
             np.testing.assert_allclose(found.modes.probability[k - 1, 1], second[-1], atol=1e-8)
 
 
+def test_the_smoothers_beside_the_exact_answer():
+    """Root mean square differences from all sequences of modes, of states and of modes' probabilities: the more that a
+    smoother keeps apart, the nearer; mixing first costs fewer steps, and halves what the filter is off."""
+    steps, one, four = 7, KeepHeaviest(1), KeepHeaviest(4)
+    kinds = {
+        "lineage": MixtureFilter(filters(), TRANSITION, four, Lineage()),
+        "pairs": MixtureFilter(filters(), TRANSITION, four),
+        "mixed first": MixtureFilter(filters(), TRANSITION, four, MixFirst(four)),
+        "bank, pairs": IMM(filters(), TRANSITION),
+        "bank, mixed first": IMM(filters(), TRANSITION, sharing=MixFirst(one)),
+    }
+    apart = {name: [] for name in [*kinds, "filter"]}
+    for seed in range(12):
+        samples, _, _ = switching_data(np.random.default_rng(seed), steps)
+        states, second = exact(samples, Gauss(START, np.eye(2)), steps)
+
+        def add(name, x, p, wanted=(states, second)):
+            apart[name].append([np.mean((x[:steps] - wanted[0]) ** 2), np.mean((p[:steps, 1] - wanted[1]) ** 2)])
+
+        for name, f in kinds.items():
+            found = f.run(started(f), samples, trail=True)
+            back = f.smooth(found)
+            add(name, back.x, back.probability)
+            if name == "pairs":
+                add("filter", found.x, found.modes.probability)
+    rms = {name: np.sqrt(np.mean(each, axis=0)) for name, each in apart.items()}
+    assert np.all(rms["lineage"] < rms["pairs"])
+    for pairs, mixed in (("pairs", "mixed first"), ("bank, pairs", "bank, mixed first")):
+        assert np.all(rms[pairs] < rms[mixed])
+        assert np.all(rms[mixed] < 0.5 * rms["filter"])
+
+
 def test_one_mode_is_the_filter_and_its_smoother(rng):
     samples, f = switching_data(rng, 30)[0], filters()[1]
     plain = f.run(f.init(jnp.zeros(2), jnp.ones(2)), samples, trail=True)
     wanted = f.smooth(plain)
-    for sharing in (None, Lineage()):
+    for sharing in (None, MixFirst(KeepHeaviest(2)), Lineage()):
         one = MixtureFilter([f], np.eye(1), KeepHeaviest(2), sharing)
         found = one.run(one.init(jnp.zeros(2), jnp.ones(2)), samples, trail=True)
         close(found.x, plain.x)
@@ -258,8 +290,15 @@ def test_what_is_refused():
             MixtureFilter(filters(), TRANSITION, before=before)
     with pytest.raises(ValueError, match="row sums"):
         MixtureFilter(filters(), np.array([[0.9, 0.2], [0.1, 0.9]]))
-    with pytest.raises(ValueError, match="one Gaussian at least"):
-        KeepHeaviest(0)
+    with pytest.raises(ValueError, match="one Gaussian a mode, got 2"):
+        IMM(filters(), TRANSITION, sharing=AllPairs(KeepHeaviest(2)))
+    for count in (0, 2.5):
+        with pytest.raises(ValueError, match="one Gaussian at least, and a whole number"):
+            KeepHeaviest(count)
+    with pytest.raises(ValueError, match="keeps 3 Gaussians a mode, more than the filter, 2"):
+        MixtureFilter(filters(), TRANSITION, KeepHeaviest(2), AllPairs(KeepHeaviest(3)))
+    with pytest.raises(ValueError, match=r"is a probability, got 1\.5"):
+        Contact(Matern(1.0, 1.0), 0.5, 1.5)
     mechanism = second_order(np.eye(1), np.eye(1), np.eye(1), np.eye(1), np.eye(1))
     with pytest.raises(ValueError, match="1 contacts, but 0"):
         friction_regimes.models(mechanism, [], 0.01)

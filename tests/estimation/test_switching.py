@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from estimation.linear_model import NOISE, LinearModel, Masses, recording
 
-from spookax.estimation import IMM, Coupled, Extended, Filter, Modes, Unscented, merge, others
+from spookax.estimation import IMM, Coupled, Extended, Filter, KeepHeaviest, MixFirst, Modes, Unscented, merge, others
 from spookax.estimation.recursive.step_rules import Belief
 from spookax.math import rotation
 from spookax.protocol import AbstractModel, AbstractVectorModel, Noise, Samples
@@ -254,6 +254,8 @@ def test_a_bank_of_equal_pair_models_is_one_filter(rng):
     back, wanted = imm.smooth(found), f.smooth(plain)
     jax.tree.map(close, back.x, wanted.x)
     close(back.sd, wanted.sd)
+    with pytest.raises(ValueError, match="at the start of a step"):
+        IMM([f, f], TRANSITION, sharing=MixFirst(KeepHeaviest(1)))
 
 
 def test_filters_of_several_forms_run_one_by_one(rng):

@@ -55,6 +55,8 @@ def written(tmp_path):
         ("mass: 1.0", "weight: 1.0", 5, "latent.weight"),
         ("stiffness: 500.0", "stiffness: 500.0, components: 12", 5, "latent.components"),
         ("stiffness: 500.0", "stiffness: 500.0, law: hooke", 5, "latent.law"),
+        ("stiffness: 500.0", "stiffness: 500.0, correct: [stifness]", 5, "must be one of mass, damping, stiffness"),
+        ("stiffness: 500.0", "stiffness: 500.0, bases: [legs]", 5, "bases are those of a scene"),
         ("displacement: y", "position: y", 4, "recordings[0].sensors.position"),
         ("force: u", "voltage: u", 4, "recordings[0].inputs.voltage"),
         ("inputs: {force: u}, ", "", 4, "must name one of force or base"),

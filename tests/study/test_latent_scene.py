@@ -15,9 +15,10 @@ from spookax.cli import app
 from spookax.models import second_order
 from spookax.scene import read_scene
 from spookax.study.file.read import StudyError
+from spookax.study.latent.known import known_of
 from spookax.study.latent.laws import SceneLaw
 from spookax.study.latent.mechanism import Mechanism, Oscillator
-from spookax.study.latent.of_scene import OfScene, known_of
+from spookax.study.latent.of_scene import OfScene
 from spookax.study.latent.record import read_latent, read_records
 from spookax.study.latent.switching_model import Data, force_of_regimes, scales_of
 
@@ -122,7 +123,15 @@ latent: {joints: [pin]}
         ("joints: [ground, deck]", "joints: [ground, dec]", "the scene has no joint 'dec'"),
         ("joints: [ground, deck]", "joints: [ground, ground]", "a joint is named twice"),
         ("joints: [ground, deck]", "mass: 1.0", "the scene says it already"),
-        ("joints: [ground, deck]", "joints: [ground, deck]\n  correct: [mass]", "corrections are those of mass"),
+        ("joints: [ground, deck]", "joints: [ground, deck]\n  correct: [mass]", "the scene has no number 'mass'"),
+        (
+            "joints: [ground, deck]",
+            "joints: [ground, deck]\n  correct: [joints.deck.friction.coulomb]",
+            "dry friction is what is sought",
+        ),
+        ("joints: [ground, deck]", "joints: [ground, deck]\n  correct: [tilt.x]", "has no effect on the accelerations"),
+        ("joints: [ground, deck]", "joints: [ground, deck]\n  bases: [push]", "'push' is no spring to a base"),
+        ("joints: [ground, deck]", "joints: [ground, deck]\n  bases: [pus]", "no recording has an input 'pus'"),
         ("joints: [ground, deck]", "joints: [ground, deck]\n  noise: 1.0e-6", "one number for the noise of several"),
         ("joints: [ground, deck]", "components: 3", "no joint is named"),
         ("scene: sledges.yaml\n", "", "joints are those of a scene, and none is named"),
@@ -155,6 +164,18 @@ def test_scenes_that_are_not_linear_are_told(sledges, scene, said):
         return
     with pytest.raises(StudyError, match=said):
         known_of(read_latent(path))
+
+
+def test_numbers_that_no_contact_tells_are_told(sledges):
+    """The upper sledge's mass acts on a joint whose friction is not sought, the lower one's spring does not."""
+    smooth = "viscous: 1.0, coulomb: 0.7", "viscous: 1.0"
+    for path, said in (("bodies.upper.mass", "acts on deck"), ("joints.ground.spring.stiffness", None)):
+        study = read_latent(sledges("joints: [ground, deck]", f"joints: [ground]\n  correct: [{path}]", smooth))
+        if said is None:
+            assert list(known_of(study).numbers) == [path]
+            continue
+        with pytest.raises(StudyError, match=said):
+            known_of(study)
 
 
 def test_dry_friction_that_is_not_sought_is_told(sledges):

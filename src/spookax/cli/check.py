@@ -8,7 +8,7 @@ import numpy as np
 from ..scene import FileError, FileProblem, Scene, SceneError, read_scene
 from ..scene.files import is_study
 from ..scene.located import load_located
-from ..study.file.against_scene import check_against_scene, sensor_dimensions
+from ..study.file.against_scene import check_against_scene, input_dimensions, sensor_dimensions
 from ..study.file.bodies import idle_doubts, in_the_way
 from ..study.file.read import is_latent, read_study
 from ..study.latent.record import Record, read_latent, read_records
@@ -95,17 +95,17 @@ def check_study(path: Path) -> Checked:
             assemble(study.scene_path)
     except SceneError as error:
         refused.append(error)
-    dimensions = None
+    dimensions = inputs = None
     if scene is not None:
         try:
             check_against_scene(study, study.located, scene)
-            dimensions = sensor_dimensions(scene)
+            dimensions, inputs = sensor_dimensions(scene), input_dimensions(scene)
         except FileError as error:
             refused.append(error)
     recordings, held_back = [], []
     try:
-        recordings = read_recordings(study, dimensions)
-        held_back = read_recordings(study, dimensions, "validate", recordings)
+        recordings = read_recordings(study, dimensions, inputs=inputs)
+        held_back = read_recordings(study, dimensions, "validate", recordings, inputs)
     except FileError as error:
         refused.append(error)
     if refused:
@@ -139,7 +139,8 @@ def check_latent(path: Path) -> Checked:
         from ..loading import enable_x64  # to be linear is a matter of computing, which starts JAX
 
         enable_x64()
-    from ..study.latent.of_scene import OfScene, known_of
+    from ..study.latent.known import known_of
+    from ..study.latent.of_scene import OfScene
 
     known = known_of(study)
     scene = known.given if isinstance(known, OfScene) else None

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from ..scene import FileProblem, Scene
 from ..scene.explain import nearest
+from ..study.file.against_scene import input_dimensions
 from ..study.file.study import Column, RecordingSpec
 from ..study.file.table import Report, read_table
 from ..study.file.units import split_header
@@ -55,7 +56,7 @@ def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: 
     own = [motor for motor in scene.motors if motor not in constants and motor not in columns]
     stamps, held, units = np.zeros(1), {}, {}
     if file is not None:  # with settings for some of the motors the others need no column
-        stamps, held, units = _read(file, columns, own, needed=not settings)
+        stamps, held, units = _read(file, scene, columns, own, needed=not settings)
     if time is None:
         if file is None:
             raise typer.BadParameter("give it, or a recording with --input", param_hint="--time")
@@ -111,7 +112,7 @@ def _settings(scene: Scene, settings: Sequence[str]) -> tuple[dict[str, float], 
 
 
 def _read(
-    file: Path, columns: Mapping[str, str], own: Sequence[str], *, needed: bool
+    file: Path, scene: Scene, columns: Mapping[str, str], own: Sequence[str], *, needed: bool
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
     """Stamps, and values and unit of each motor's input. `own`: motors that read the column of their own name; where
     these are not `needed`, those that there are.
@@ -127,5 +128,5 @@ def _read(
         inputs={motor: Column.model_validate(column) for motor, column in columns.items()},
         sensors={},
     )
-    recording = read_recording(file, spec)
+    recording = read_recording(file, spec, inputs=input_dimensions(scene))
     return recording.time, recording.inputs, recording.input_units

@@ -52,6 +52,7 @@ from .switching import AbstractSwitching as AbstractSwitching
 from .switching import AllPairs as AllPairs
 from .switching import KeepHeaviest as KeepHeaviest
 from .switching import Lineage as Lineage
+from .switching import MixFirst as MixFirst
 from .switching import MixtureFilter as MixtureFilter
 from .switching import Mixtures as Mixtures
 from .switching import Modes as Modes

@@ -24,6 +24,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from .._compiled import seldom_called
 from .._typing import AnyArray, Array, Float, Scalar
@@ -66,6 +67,8 @@ class Contact(eqx.Module):
         reset_first: bool = False,
     ):
         self.kernel, self.reset_sd = kernel, positive(reset_sd, "`reset_sd` of a contact [N]")
+        if not isinstance(stay, Tracer) and not 0.0 <= float(stay) <= 1.0:
+            raise ValueError(f"`stay` of a contact is a probability, got {float(stay):g}")
         self.stay, self.looseness = jnp.asarray(stay, dtype=float), jnp.asarray(looseness, dtype=float)
         self.reset_first = reset_first
 

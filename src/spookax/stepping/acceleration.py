@@ -69,8 +69,10 @@ def accelerations(
     if system.air:
         force = force + air.resistance(system, prepared, v).force
     if system.axes:
+        _, servo = motors.implicit(system, params)
         on_axes = (
             motors.impulses(system, params, command, rate, position) / h
+            - h / 4 * servo * rate  # what impulses have of it for the step's mean of three positions
             - prepared.damping / h * rate
             - params.drag * jnp.abs(rate) * rate
             - params.stiffness * (position - params.rest)

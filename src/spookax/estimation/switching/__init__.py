@@ -17,3 +17,4 @@ from .mixtures import Mixtures as Mixtures
 from .sharing import AbstractSharing as AbstractSharing
 from .sharing import AllPairs as AllPairs
 from .sharing import Lineage as Lineage
+from .sharing import MixFirst as MixFirst

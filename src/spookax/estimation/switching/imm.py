@@ -29,7 +29,7 @@ from .estimator import ModeTrail
 from .merging import Modes, at, merge, transported
 from .mixtures import KeepHeaviest, Mixtures
 from .mode_smoother import backwards, followed, summarised
-from .sharing import AllPairs, Led, ModeMotion
+from .sharing import AllPairs, Led, MixFirst, ModeMotion
 
 
 class Moved(NamedTuple):
@@ -52,6 +52,8 @@ class IMM(AbstractBank):
       classes with other numbers) run as one batch, others one after the other.
     - `transition`: Pi, probabilities of a mode (column) after a mode (row) in one step.
     - `mixing`: without it every filter goes on from its own belief (autonomous multiple models).
+    - `sharing`: how the smoother steps back, with one Gaussian a mode: through all pairs of modes when left out
+      (`AllPairs(KeepHeaviest(1))`), or mixed first as the filter does (`MixFirst(KeepHeaviest(1))`).
     - `gate`: readings of a step whose `nis` beside the mixture of what all modes expect is above this number are not
       used: neither states nor modes learn from them.
 
@@ -62,6 +64,7 @@ class IMM(AbstractBank):
     bank: Any
     transition: Float[AnyArray, "modes modes"]
     gate: Float[AnyArray, ""] | float
+    sharing: AllPairs | MixFirst
     mixing: bool = eqx.field(static=True)
     count: int = eqx.field(static=True)
 
@@ -71,7 +74,13 @@ class IMM(AbstractBank):
         transition: AnyArray,
         mixing: bool = True,
         gate: Float[AnyArray, ""] | float = math.inf,
+        sharing: AllPairs | MixFirst | None = None,
     ):
+        self.sharing = AllPairs(KeepHeaviest(1)) if sharing is None else sharing
+        if self.sharing.collapse.count != 1:
+            raise ValueError(f"a bank keeps one Gaussian a mode, got {self.sharing.collapse.count}; use MixtureFilter")
+        if isinstance(self.sharing, MixFirst) and filters[0].model.reads_pair:
+            raise ValueError("`MixFirst` needs models whose readings are of the state at the start of a step")
         self.bank, self.transition = checked(filters, transition)
         self.gate, self.mixing, self.count = gate, mixing, len(filters)
 
@@ -125,8 +134,7 @@ class IMM(AbstractBank):
         first, n = self.first, self.model.tangent_size
         model, p, b = first.model, first.model.prepare(jnp.asarray(first.z)), last.beliefs
         end = _single(Modes(Belief(b.x, b.mean[:, :n], b.factor[:, :n, :n], b.guess, b.result), last.log_probability))
-        share = AllPairs(KeepHeaviest(1))
-        back = backwards(model, p, jnp.log(jnp.asarray(self.transition)), share, end, trail, self._way)
+        back = backwards(model, p, jnp.log(jnp.asarray(self.transition)), self.sharing, end, trail, self._way)
         return followed(back, summarised(model, end))
 
     def _way(self, step: ModeTrail) -> tuple[Mixtures, Led, None]:

@@ -28,7 +28,7 @@ from .bank import AbstractBank, checked
 from .estimator import ModeTrail
 from .mixtures import AbstractCollapse, KeepHeaviest, Mixtures
 from .mode_smoother import backwards, followed, summarised
-from .sharing import AbstractSharing, AllPairs, Led, ModeMotion
+from .sharing import AbstractSharing, AllPairs, Led, MixFirst, ModeMotion
 
 
 class MixtureStep(NamedTuple):
@@ -46,12 +46,13 @@ class MixtureFilter(AbstractBank):
     - `filters`, `transition`, `gate`: as of `IMM`; readings belong to the state they are taken in.
     - `collapse`: how a mode's mixture is kept small; the number of its Gaussians is I.
     - `sharing`: from which beliefs at k the smoother takes those at k+1 to have come: `AllPairs(KeepHeaviest(J))` is
-      expectation correction with J Gaussians a mode; `Lineage()` follows what the filter merged.
+      expectation correction with J Gaussians a mode; `MixFirst(KeepHeaviest(J))` mixes before it steps back;
+      `Lineage()` follows what the filter merged.
     - `before`: of every mode, from which modes it can be reached, as many for each: the filter leaves out what cannot
       come. All of them if left out.
 
-    **Raises:** `ValueError` as `IMM` does, for models whose readings depend on both states of a step, and where
-    `before` does not fit the modes.
+    **Raises:** `ValueError` as `IMM` does, for models whose readings depend on both states of a step, for J > I, and
+    where `before` does not fit the modes.
     """
 
     bank: Any
@@ -76,6 +77,9 @@ class MixtureFilter(AbstractBank):
             raise ValueError("mixtures need models whose readings are of the state at the start of a step; use IMM")
         self.collapse = KeepHeaviest(3) if collapse is None else collapse
         self.sharing = AllPairs(self.collapse) if sharing is None else sharing
+        kept = self.sharing.collapse.count if isinstance(self.sharing, AllPairs | MixFirst) else self.collapse.count
+        if kept > self.collapse.count:
+            raise ValueError(f"the smoother keeps {kept} Gaussians a mode, more than the filter, {self.collapse.count}")
         self.gate, self.count = gate, len(filters)
         every = (tuple(range(self.count)),) * self.count
         self.before = every if before is None else tuple(tuple(map(int, modes)) for modes in before)

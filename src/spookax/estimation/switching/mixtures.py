@@ -69,8 +69,8 @@ class KeepHeaviest(AbstractCollapse):
     count: int = eqx.field(static=True, default=3)
 
     def __check_init__(self):
-        if self.count < 1:
-            raise ValueError(f"a mixture needs one Gaussian at least, got {self.count}")
+        if not isinstance(self.count, int) or self.count < 1:
+            raise ValueError(f"a mixture needs one Gaussian at least, and a whole number of them, got {self.count}")
 
     def groups(self, log_weight, beliefs):
         place = jnp.arange(len(log_weight))

@@ -1,6 +1,7 @@
 """Steps backwards through pairs of beliefs, and which belief a smoothed one has come from.
 
-`AllPairs` is expectation correction: any filtered belief at k may have led to any smoothed one at k+1. `Lineage` asks
+`AllPairs` is expectation correction: any filtered belief at k may have led to any smoothed one at k+1. `MixFirst` mixes
+what may have led to a mode before it steps back, as the bank of interacting models does forwards. `Lineage` asks
 the filter, which knows what each of its beliefs was made of: a smoothed belief belongs to the filtered one that it
 corrects, and shares itself only among the beliefs that went into that. Where the filter never had to merge anything,
 that is exact in means, covariances and probabilities.
@@ -18,7 +19,7 @@ from ...math import small
 from ...math.sqrt_gaussian import lower
 from ...protocol import AbstractModel
 from ..recursive.step_rules import Belief
-from .merging import merge, transported
+from .merging import heaviest, merge, transported
 from .mixtures import AbstractCollapse, Mixtures
 
 
@@ -101,6 +102,50 @@ class AllPairs(AbstractSharing):
         joint = jnp.where(possible[None, None], weight + reached[None, None], -jnp.inf)
         flat = jax.tree.map(lambda a: a.reshape(a.shape[0], joint[0].size, *a.shape[4:]), (joint, beliefs))
         weight, beliefs, _ = jax.vmap(lambda w, b: self.collapse(model, w, b))(*flat)
+        return Mixtures(beliefs, weight)
+
+
+class MixFirst(AbstractSharing):
+    """One step backwards for each smoothed belief, to the mixture of all filtered ones that may have led to its mode.
+
+    As many steps as smoothed beliefs, not as many as pairs. That a mode was the one before is told by the mode after it
+    alone: its weight is p(i | j, readings up to k), and what is smoothed is alike for all i. `collapse` says what is
+    kept of a mode.
+
+    **Source:** Kim (1994) for the weights; Lopez and Danes (2010) for mixing.
+    """
+
+    collapse: AbstractCollapse
+
+    def end(self, model: AbstractModel, filtered: Mixtures) -> Mixtures:
+        return AllPairs(self.collapse).end(model, filtered)
+
+    def back(self, pairs: Pairs, more: Any) -> Mixtures:
+        model, ahead, weight = pairs.model, pairs.ahead, _chances(pairs)
+        total = jax.nn.logsumexp(weight, axis=(0, 1))
+        possible = jnp.isfinite(total)
+        log_share = weight - jnp.where(possible, total, 0.0)[None, None]
+        share = jnp.where(possible[None, None], jnp.exp(log_share), 1.0 / weight[..., 0].size)
+
+        def mixed(share: Array, led: Led) -> Led:
+            share, led = jax.tree.map(lambda a: a.reshape(share.size, *a.shape[2:]), (share, led))
+            best = heaviest(led, share)
+            both = merge(model, share, led.start)
+            start = Belief(best.start.x, *transported(model, both, best.start.x), both.guess, both.result)
+            return Led(start, best.motion, best.after)
+
+        led = jax.vmap(mixed, in_axes=2)(share, pairs.led)
+        alone = _ways(pairs._replace(led=jax.tree.map(lambda a: a[None, None], led)))
+        ways = jax.tree.map(lambda a: a[0, 0], alone)
+
+        def back(led: Led, way: _Way, later: Belief) -> Belief:
+            return _stepped_back(model, pairs.T, led, way, later)[0]
+
+        beliefs = jax.vmap(jax.vmap(back, in_axes=(None, None, 0)))(led, ways, ahead.beliefs)  # j, its component
+        from_mode = jax.nn.logsumexp(log_share, axis=1)  # i, j
+        joint = jnp.where(possible[None, :, None], from_mode[:, :, None] + ahead.log_weight[None], -jnp.inf)
+        flat = jax.tree.map(lambda a: a.reshape(ahead.log_weight.size, *a.shape[2:]), beliefs)
+        weight, beliefs, _ = jax.vmap(lambda w: self.collapse(model, w.reshape(-1), flat))(joint)
         return Mixtures(beliefs, weight)
 
 

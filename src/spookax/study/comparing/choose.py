@@ -15,7 +15,7 @@ from ...scene import FileError, Scene, read_scene, write_scene
 from ...scene.explain import Finding
 from ...scene.yaml12 import Dumper12
 from ...system import build
-from ..file.against_scene import check_against_scene, sensor_dimensions
+from ..file.against_scene import check_against_scene, input_dimensions, sensor_dimensions
 from ..file.read import StudyError, read_study
 from ..file.study import ParameterSpec, Study
 from ..file.windows import LISTS
@@ -72,8 +72,8 @@ def choose_friction(
         cure = "Write `validate: [{file: ..., windows: ...}]`, best with several windows."
         raise StudyError([given.located.problem(Finding(("validate",), None, message, cure))])
     chosen = places(given, scene, tuple(joints))
-    recordings = read_recordings(given, sensor_dimensions(scene))
-    held_back = read_recordings(given, sensor_dimensions(scene), "validate", recordings)
+    recordings = read_recordings(given, sensor_dimensions(scene), inputs=input_dimensions(scene))
+    held_back = read_recordings(given, sensor_dimensions(scene), "validate", recordings, inputs=input_dimensions(scene))
     rates, duration = _rates(scene, recordings, chosen), max(float(r.time[-1] - r.time[0]) for r in recordings)
     found, interrupted = {}, False
     made = {law: variant(given, scene, law, chosen, rates, duration) for law in LAWS if suits(law, chosen)}

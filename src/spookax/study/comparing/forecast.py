@@ -19,7 +19,7 @@ from ...scene import FileError, FileProblem, Scene, read_scene
 from ...scene.explain import nearest
 from ...scene.paths import numeric_paths, wholes
 from ...system import build
-from ..file.against_scene import check_against_scene, check_recordings, sensor_dimensions
+from ..file.against_scene import check_against_scene, check_recordings, input_dimensions, sensor_dimensions
 from ..file.read import read_study
 from ..file.study import RecordingSpec, Study
 from ..file.windows import LISTS
@@ -75,7 +75,7 @@ class Forecaster:
         """Least squares on what the estimate was identified from, by name: of the equation error and, from there and
         from the study's starts, of the simulation error (`study.equation_error`, `study.simulation_error`).
         """
-        recordings = read_recordings(self.study, sensor_dimensions(self.scene))
+        recordings = read_recordings(self.study, sensor_dimensions(self.scene), inputs=input_dimensions(self.scene))
         told = equation_error(self.study, self.scene, recordings)
         by_equations = None if told is None else told.z
         by_simulation = simulation_error(self.study, self.scene, recordings, by_equations)
@@ -150,7 +150,7 @@ def choose(study: Study, scene: Scene, names: Sequence[str] = ()) -> list[tuple[
     found: list[tuple[RecordingSpec, Recording]] = []
     for key in LISTS:
         if any(known[name] == key for name in wanted):
-            recordings = read_recordings(study, sensor_dimensions(scene), key)
+            recordings = read_recordings(study, sensor_dimensions(scene), key, inputs=input_dimensions(scene))
             pairs = zip(study.listed(key), recordings, strict=True)
             found += [(spec, recording) for spec, recording in pairs if spec.name in wanted]
     return found

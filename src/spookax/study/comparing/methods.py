@@ -17,7 +17,7 @@ from ...estimation.batch.shooting import TRIALS
 from ...models.parameters import natural_values, values_and_sd
 from ...protocol import ModelError
 from ...scene import Scene, read_scene
-from ..file.against_scene import check_against_scene, sensor_dimensions
+from ..file.against_scene import check_against_scene, input_dimensions, sensor_dimensions
 from ..file.read import StudyError, read_study
 from ..file.study import RecordingSpec, Study
 from ..identifying.estimate import finite_json, identified_scene, save_scene
@@ -228,7 +228,7 @@ def compare_methods(
     study = study if isinstance(study, Study) else read_study(study)
     scene = read_scene(study.scene_path)
     check_against_scene(study, study.located, scene)
-    recordings = read_recordings(study, sensor_dimensions(scene))
+    recordings = read_recordings(study, sensor_dimensions(scene), inputs=input_dimensions(scene))
     held_back = choose(study, scene)
     alone = study.model_copy(update={"validation": []})  # `identify` would predict them, too
     rows: dict[str, dict[str, Any]] = {}

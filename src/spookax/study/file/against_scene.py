@@ -8,7 +8,7 @@ from spookax.scene.expression import Expression, in_order, tied_values
 from spookax.scene.files import SceneError
 from spookax.scene.located import Located
 from spookax.scene.model import Scene
-from spookax.scene.parts import BodyPose, JointPosition, PointPosition
+from spookax.scene.parts import BodyPose, JointPosition, PointPosition, PositionMotor
 from spookax.scene.paths import numeric_paths, wholes, with_numbers
 from spookax.scene.row_types import row_findings
 from spookax.study.file import units as u
@@ -45,6 +45,18 @@ def check_against_scene(study: Study, located: Located, scene: Scene) -> None:
     """
     checks = (_row_findings, _parameter_findings, _tie_findings, _noise_findings, _form_findings, _mode_findings)
     _refuse(located, [finding for check in checks for finding in check(study, scene)] + _all_recordings(study, scene))
+
+
+def input_dimensions(scene: Scene) -> dict[str, tuple[str, ...]]:
+    """Motor -> the dimensions that its input may have, where these are not those of any motor: a servo holds a
+    position.
+    """
+    found = {}
+    for name, motor in scene.motors.items():
+        if isinstance(motor, PositionMotor):
+            turns = scene.free_axes()[motor.joint].rotational
+            found[name] = (u.ANGLE if turns else u.LENGTH, u.NUMBER, u.VOLTAGE, u.CURRENT)
+    return found
 
 
 def check_recordings(study: Recorded, scene: Scene) -> None:

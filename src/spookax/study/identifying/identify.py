@@ -19,7 +19,7 @@ from ..._typing import AnyArray
 from ...estimation.batch.problem import Fit
 from ...models.parameters import natural_values
 from ...scene import Scene, read_scene
-from ..file.against_scene import check_against_scene, sensor_dimensions
+from ..file.against_scene import check_against_scene, input_dimensions, sensor_dimensions
 from ..file.read import read_study
 from ..file.study import Study
 from ..judging.bands import foretold
@@ -72,8 +72,8 @@ def identify(
     scene = scene or read_scene(study.scene_path)
     check_against_scene(study, study.located, scene)
     if recordings is None:
-        recordings = read_recordings(study, sensor_dimensions(scene))
-    held_back = read_recordings(study, sensor_dimensions(scene), "validate", recordings)
+        recordings = read_recordings(study, sensor_dimensions(scene), inputs=input_dimensions(scene))
+    held_back = read_recordings(study, sensor_dimensions(scene), "validate", recordings, inputs=input_dimensions(scene))
     with stoppable() as stop:
         solver = Solver(study, set_up(study, scene, recordings), report, stop, None if keep is None else Path(keep))
         solver.run(None if resume is None else Path(resume))

@@ -26,7 +26,7 @@ _SHARES = (0.1, 0.4)  # of the rms speed, in which a level may fall off
 
 class Correction(NamedTuple):
     """By how much guesses are off, dm, dc and dk, with standard deviations; the constant force that a wrong zero of the
-    displacement adds, with its standard deviation [N], and that zero, `offset` [m].
+    displacement adds, with its standard deviation [N], and that zero, `offset` [m]; `zeros`: of what reads each base.
     """
 
     change: dict[str, float]
@@ -34,6 +34,7 @@ class Correction(NamedTuple):
     constant: float
     constant_sd: float
     offset: float
+    zeros: tuple[float, ...] = ()
 
 
 def correction(
@@ -54,8 +55,7 @@ def correction(
     rows, wanted, phase, names = [], [], [], []
     for number, (record, force, at, own) in enumerate(zip(records, forces, places, phases, strict=True)):
         z, v = force.x[at, 0], force.x[at, 1]
-        sign, u = np.sign(v), record.u[at]
-        columns = {"level": sign} | {f"fade {s}": sign * np.exp(-((v / (s * speed)) ** 2)) for s in _SHARES}
+        columns, u = levels(v, speed), record.u[at]
         if base:
             z, v = z - u[:, 0], v - u[:, 1]
         if base or record.sensors[0] != "displacement":
@@ -67,13 +67,7 @@ def correction(
         wanted.append(force.x[at, 2])
         phase.append(own + 1e6 * number)
     X, y, phase = np.concatenate(rows), np.concatenate(wanted), np.concatenate(phase)
-    unit = np.sqrt(np.mean(X**2, axis=0)) + 1e-300
-    A, _, _, _ = np.linalg.lstsq(X / unit, y, rcond=1e-10)
-    left = y - X / unit @ A
-    inverse = np.linalg.pinv((X / unit).T @ (X / unit), rcond=1e-10)
-    sums = np.array([(X / unit)[phase == p].T @ left[phase == p] for p in np.unique(phase)])
-    covariance = inverse @ (sums.T @ sums) @ inverse * len(sums) / max(len(sums) - 1, 1)
-    A, covariance = A / unit, covariance / np.outer(unit, unit)
+    A, covariance = by_phases(X, y, phase)
     place = {name: i for i, name in enumerate(names)}
 
     def changes(A: np.ndarray) -> np.ndarray:
@@ -91,4 +85,27 @@ def correction(
     if "zero" in place:
         constant, constant_sd = float(A[place["zero"]]), float(np.sqrt(covariance[place["zero"], place["zero"]]))
     change, sds = (dict(zip(which, map(float, a), strict=True)) for a in (changes(A), sd))
-    return Correction(change, sds, constant, constant_sd, constant / float(m.stiffness) if m.stiffness else 0.0)
+    offset = constant / float(m.stiffness) if m.stiffness else 0.0
+    return Correction(change, sds, constant, constant_sd, offset, (offset,) if base else ())
+
+
+def levels(v: Float[np.ndarray, " p"], speed: float) -> dict[str, Float[np.ndarray, " p"]]:
+    """Columns of a friction that has the sign of the velocity, and a level that may fall off with the speed.
+
+    **Arguments:** `speed`: rms of the velocity.
+    """
+    sign = np.sign(v)
+    return {"level": sign} | {f"fade {s}": sign * np.exp(-((v / (s * speed)) ** 2)) for s in _SHARES}
+
+
+def by_phases(
+    X: Float[np.ndarray, "p n"], y: Float[np.ndarray, " p"], phase: Float[np.ndarray, " p"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
+    """Least squares y = X A whose errors go together within a phase: A and its covariance."""
+    unit = np.sqrt(np.mean(X**2, axis=0)) + 1e-300
+    A, _, _, _ = np.linalg.lstsq(X / unit, y, rcond=1e-10)
+    left = y - X / unit @ A
+    inverse = np.linalg.pinv((X / unit).T @ (X / unit), rcond=1e-10)
+    sums = np.array([(X / unit)[phase == p].T @ left[phase == p] for p in np.unique(phase)])
+    covariance = inverse @ (sums.T @ sums) @ inverse * len(sums) / max(len(sums) - 1, 1)
+    return A / unit, covariance / np.outer(unit, unit)

@@ -1,7 +1,7 @@
 """What a study knows of the mechanism that rubs: a linear model for the estimator, a scene for the engine."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from spookax.study.latent.base import smoothed
 from spookax.study.latent.laws import SceneLaw
 from spookax.study.latent.record import Record
 from spookax.study.latent.switching_model import Setting
+
+_UNITS = {"mass": "kg", "damping": "N s/m", "stiffness": "N/m"}
+_SMALLEST = 1e-9  # of what is corrected, in its unit
 
 
 class Mechanism(NamedTuple):
@@ -78,12 +81,21 @@ class AbstractKnown(abc.ABC):
         """
 
     @abc.abstractmethod
-    def loads(self, seen: Record, offset: float) -> Float[np.ndarray, "k motors"]:
-        """Inputs of that scene's motors at every sample; `offset`: what a base that moves reads at zero [m]."""
+    def loads(self, seen: Record, zeros: Sequence[float] = ()) -> Float[np.ndarray, "k motors"]:
+        """Inputs of that scene's motors at every sample; `zeros`: what each base that moves reads at zero [m]."""
 
     @abc.abstractmethod
     def driven(self, record: Record) -> list[tuple[str, str]]:
         """Names and units of the columns of `loads`."""
+
+    @property
+    @abc.abstractmethod
+    def numbers(self) -> dict[str, tuple[float, str]]:
+        """What can be corrected, by name: value and unit."""
+
+    @abc.abstractmethod
+    def with_changes(self, change: Mapping[str, float]) -> "AbstractKnown":
+        """With other numbers: the changes of some, by name."""
 
     def setting(self, components: int) -> Setting:
         """What is no number in the switching model."""
@@ -139,11 +151,20 @@ class Oscillator(AbstractKnown):
         }
         return validate(Located(f"scene '{name}'", data), Scene, SceneError, also=scene_rules)
 
-    def loads(self, seen: Record, offset: float) -> Float[np.ndarray, "k 1"]:
+    def loads(self, seen: Record, zeros: Sequence[float] = ()) -> Float[np.ndarray, "k 1"]:
         """The force on the mass [N]; of a base k u + c u', and what wrong zeros add."""
         if not self.base:
             return seen.u
-        return (float(self.m.stiffness) * (seen.u[:, 0] - offset) + float(self.m.damping) * seen.u[:, 1])[:, None]
+        [zero] = zeros or [0.0]
+        return (float(self.m.stiffness) * (seen.u[:, 0] - zero) + float(self.m.damping) * seen.u[:, 1])[:, None]
+
+    @property
+    def numbers(self) -> dict[str, tuple[float, str]]:
+        return {name: (float(getattr(self.m, name)), unit) for name, unit in _UNITS.items()}
+
+    def with_changes(self, change: Mapping[str, float]) -> "Oscillator":
+        moved = {name: max(getattr(self.m, name) + by, _SMALLEST) for name, by in change.items() if by}
+        return Oscillator(self.m._replace(**moved), self.readings[0].kind, self.base)
 
     def driven(self, record: Record) -> list[tuple[str, str]]:
         del record

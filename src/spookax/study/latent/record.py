@@ -7,7 +7,7 @@ import numpy as np
 
 from spookax.scene import Scene
 from spookax.scene.located import FileError, load_located
-from spookax.study.file.against_scene import sensor_dimensions
+from spookax.study.file.against_scene import input_dimensions, sensor_dimensions
 from spookax.study.file.read import StudyError, read_as
 from spookax.study.file.table import RecordingError, Report
 from spookax.study.file.windows import RecordingList
@@ -74,7 +74,7 @@ def read_records(study: LatentStudy, key: RecordingList = "recordings", scene: S
 
     **Raises:** `FileError` with the problems of all files.
     """
-    dimensions, inputs = (SENSORS, INPUTS) if scene is None else (sensor_dimensions(scene), None)
+    dimensions, inputs = (SENSORS, INPUTS) if scene is None else (sensor_dimensions(scene), input_dimensions(scene))
     records, refused = [], []
     for recording in read_recordings(study, dimensions, key, inputs=inputs):
         try:

@@ -17,9 +17,10 @@ from spookax.study.file.read import StudyError
 from spookax.study.latent.correction import Correction, correction
 from spookax.study.latent.fitting import Fitted, fitted
 from spookax.study.latent.forward import SUBSTEPS, Forward, forward
+from spookax.study.latent.known import known_of
 from spookax.study.latent.laws import KINDS, Law, SceneLaw, fit_laws, for_scene
-from spookax.study.latent.mechanism import AbstractKnown, Mechanism, Oscillator
-from spookax.study.latent.of_scene import OfScene, known_of
+from spookax.study.latent.mechanism import AbstractKnown, Oscillator
+from spookax.study.latent.of_scene import OfScene
 from spookax.study.latent.outcome import (
     LatentFit,
     contact_arrays,
@@ -31,6 +32,7 @@ from spookax.study.latent.outcome import (
 )
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.sampling import blackjax_module
+from spookax.study.latent.scene_correction import scene_correction
 from spookax.study.latent.section import LatentStudy
 from spookax.study.latent.sliding import Points, sliding_points
 from spookax.study.latent.spread import spread_of
@@ -40,7 +42,6 @@ from spookax.study.latent.unfinished import Unfinished, digest
 
 _PASSES = 4  # of corrections
 _SETTLED = 0.3  # standard deviations
-_UNITS = {"mass": "kg", "damping": "N s/m", "stiffness": "N/m"}
 
 
 def latent(
@@ -74,7 +75,7 @@ def latent(
                 stop.kept = f"{keep} has what was computed, and --resume goes on"
             told(text, stop, report)
 
-        if study.base:
+        if study.base or study.latent.bases:
             say("velocity of the base")
         used, kept_back = ([(r, known.seen(r)) for r in some] for some in (records, held_back))
         return _latent(study, known, used, kept_back, say, unfinished)
@@ -107,24 +108,20 @@ class _Passed(NamedTuple):
 
 def _passes(
     study: LatentStudy,
-    known: AbstractKnown,
+    given: AbstractKnown,
     records: Sequence[Record],
     say: Callable[[str], None],
     kept: Unfinished,
 ) -> _Passed:
-    """Forces by the mechanism as it is; an oscillator whose numbers are guesses is corrected."""
+    """Forces by the mechanism as it is; with those of its numbers that are guesses corrected, and once more."""
     own = study.latent
-    if not isinstance(known, Oscillator):
-        found = fitted(records, known, own.components, own.noise, say, kept)
-        return _Passed(known, found, {}, Correction({}, {}, 0.0, 0.0, 0.0))
-    which = own.correct or [n for n in Mechanism._fields if not (known.base and n == "mass")]
-    guess = known.m._asdict()
+    which = own.correct
+    if isinstance(given, Oscillator):
+        which = which or [name for name in given.numbers if not (given.base and name == "mass")]
     if not len(kept.total):
         kept.total = np.zeros(len(which))
     while True:
-        change = dict(zip(which, map(float, kept.total), strict=True))
-        m = Mechanism(**{n: max(a + change[n], 1e-9) if change.get(n) else a for n, a in guess.items()})
-        known = Oscillator(m, known.readings[0].kind, known.base)
+        known = given.with_changes(dict(zip(which, map(float, kept.total), strict=True)))
         found = fitted(records, known, own.components, own.noise, say, kept)
         fix = _corrected(records, found.forces, known, which)
         more = np.array([fix.change[name] for name in which])
@@ -156,7 +153,7 @@ def _latent(
     unfinished: Unfinished,
 ) -> LatentFit:
     own, seen = study.latent, [record for _, record in records]
-    guess = known
+    given = known
     known, found, first, fix = _passes(study, known, seen, say, unfinished)
     spread = spread_of(found, own, say, unfinished)
     found = found._replace(forces=spread.forces)
@@ -176,7 +173,7 @@ def _latent(
 
     def predicted(record: Record, seen: Record, x: Float[np.ndarray, " n"]) -> Forward:
         at = x[: 2 * q] + np.append(known.point, np.zeros(q))
-        return forward(scene, known.readings, record, known.loads(seen, fix.offset), at)
+        return forward(scene, known.readings, record, known.loads(seen, fix.zeros), at)
 
     for number, (record, own_seen) in enumerate(records):
         simulated = predicted(record, own_seen, found.forces[number].x[0])
@@ -199,7 +196,7 @@ def _latent(
         "study": Path(study.located.file).stem,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "spookax": importlib.metadata.version("spookax"),
-        "mechanism": _mechanism(guess, known, seen, found, first, fix, bool(own.correct)),
+        "mechanism": _mechanism(given, known, seen, found, first, fix, bool(own.correct)),
         "hyperparameters": spread.told(found, known, own.noise is not None),
         "contacts": {
             contact.name: contact_told(contact.units, c.laws, c.in_scene, c.static)
@@ -243,8 +240,11 @@ def _centred(force: Force, fix: Correction) -> Force:
 
 
 def _corrected(
-    records: Sequence[Record], forces: Sequence[Force], known: Oscillator, which: Sequence[str]
+    records: Sequence[Record], forces: Sequence[Force], known: AbstractKnown, which: Sequence[str]
 ) -> Correction:
+    if isinstance(known, OfScene):
+        return scene_correction(records, forces, known)
+    assert isinstance(known, Oscillator)
     points = [sliding_points(f.x, f.sd, f.probability) for f in forces]
     places, phases = [at for _, at in points], [p.phase for p, _ in points]
     return correction(records, forces, places, phases, known.m, which, known.base)
@@ -291,24 +291,18 @@ def _mechanism(
     last: Correction,
     applied: bool,
 ) -> dict[str, Any]:
-    """The numbers of an oscillator with corrections; of a scene the point and how far the linear model is off."""
-    if isinstance(known, OfScene):
-        off = np.sqrt(np.mean([known.bend(f.x, r) ** 2 for f, r in zip(found.forces, seen, strict=True)], axis=0))
-        bend = {contact.name: float(a) for contact, a in zip(known.contacts, off, strict=True)}
-        point = dict(zip(known.names, map(float, known.point), strict=True))
-        return {"scene": known.given.name, "point": point, "linearisation": bend, "numbers": {}, "corrected": False}
-    assert isinstance(guess, Oscillator)
-    assert isinstance(known, Oscillator)
+    """Its numbers with corrections; of a scene the point and how far the linear model is off."""
+    used = known.numbers
     rows: dict[str, Any] = {
-        name: {"given": getattr(guess.m, name), "used": getattr(known.m, name), "unit": unit}
-        for name, unit in _UNITS.items()
+        name: {"given": value, "used": used[name][0], "unit": unit} for name, (value, unit) in guess.numbers.items()
     }
     for name in last.change:
         rows[name] |= {"suggested": rows[name]["used"] + last.change[name], "sd": last.sd[name]}
-    return {
-        "scene": None,
-        "numbers": rows,
-        "corrected": applied,
-        "offset": last.offset if known.base else None,
-        "first_change": first,
-    }
+    told = {"scene": None, "numbers": rows, "corrected": applied, "first_change": first}
+    if not isinstance(known, OfScene):
+        return told | {"offset": last.offset if last.zeros else None}
+    off = np.sqrt(np.mean([known.bend(f.x, r) ** 2 for f, r in zip(found.forces, seen, strict=True)], axis=0))
+    bend = {contact.name: float(a) for contact, a in zip(known.contacts, off, strict=True)}
+    point = dict(zip(known.names, map(float, known.point), strict=True))
+    zeros = {base.name: zero for base, zero in zip(known.bases, last.zeros, strict=True)}
+    return told | {"scene": known.given.name, "point": point, "linearisation": bend, "zeros": zeros}

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from spookax.scene.explain import Finding, refuse
+from spookax.scene.explain import Finding, nearest, refuse
 from spookax.scene.fields import AxisName, NonNegative, Positive, Strict, Text
 from spookax.study.file import units as u
 from spookax.study.file.study import Recorded
@@ -15,7 +15,7 @@ SENSORS = {"displacement": (u.LENGTH,), "velocity": (u.SPEED,), "acceleration": 
 """What is read of the mass, and in which dimension."""
 
 Law = Literal["auto", "coulomb", "stribeck", "dieterich-ruina"]
-Correctable = Literal["mass", "damping", "stiffness"]
+CORRECTABLE = "mass", "damping", "stiffness"
 Treatment = Literal["map", "laplace", "sample"]
 Many = Annotated[int, Field(strict=True, ge=20, le=100_000)]
 Count = Annotated[int, Field(strict=True, ge=1, le=9)]
@@ -34,8 +34,14 @@ class Latent(Strict):
         default=None, description="Viscous damping c, as far as it is known [N s/m]; without a scene"
     )
     stiffness: NonNegative | None = Field(default=None, description="Stiffness k of the spring [N/m]; without a scene")
-    correct: list[Correctable] = Field(
-        default_factory=list, description="Which of mass, damping and stiffness are guesses, to be corrected"
+    bases: list[Text] = Field(
+        default_factory=list,
+        description="Motors of the scene of type `position` whose input is the displacement of a base that carries "
+        "their spring and damper, as it was read; without a scene none",
+    )
+    correct: list[Text] = Field(
+        default_factory=list,
+        description="What is a guess, to be corrected: mass, damping, stiffness; of a scene the paths of its numbers",
     )
     law: Law = Field(default="auto", description="Law that is fitted to the force: the one that fits best, or this one")
     components: Count = Field(default=3, description="Gaussians that the filter and the smoother keep of every regime")
@@ -72,21 +78,24 @@ class LatentStudy(Recorded):
             elif not given and self.scene is None:
                 cure = f"Write `{name}: NUMBER`, or name a `scene` and its `joints`."
                 found.append(Finding(("latent",), None, f"`{name}` is missing", cure))
-        if self.scene is None and own.joints:
-            message = "joints are those of a scene, and none is named"
-            found.append(Finding(("latent", "joints"), own.joints, message, "Write `scene: FILE`, or take it out."))
+        for name in ("joints", "bases"):
+            if self.scene is None and getattr(own, name):
+                message = f"{name} are those of a scene, and none is named"
+                cure = "Write `scene: FILE`, or take it out."
+                found.append(Finding(("latent", name), getattr(own, name), message, cure))
+        for i, name in enumerate(own.correct):
+            if self.scene is None and name not in CORRECTABLE:
+                message = f"must be one of {', '.join(CORRECTABLE)}"
+                found.append(Finding(("latent", "correct", i), name, message, nearest(name, CORRECTABLE)))
+        for key, what in (("joints", "joint"), ("bases", "base"), ("correct", "number")):
+            if len(set(named := getattr(own, key))) < len(named):
+                found.append(Finding(("latent", key), named, f"a {what} is named twice", "Name each once."))
         if self.scene is not None and not own.joints:
             message = "no joint is named whose friction is unknown"
             found.append(Finding(("latent",), None, message, "Write `joints: [NAME]`."))
-        if len(set(own.joints)) < len(own.joints):
-            found.append(Finding(("latent", "joints"), own.joints, "a joint is named twice", "Name each once."))
         if len(own.joints) > _MOST:
             message = f"{len(own.joints)} contacts have {3 ** len(own.joints)} combinations of regimes"
             found.append(Finding(("latent", "joints"), own.joints, message, f"Name {_MOST} joints at most."))
-        if self.scene is not None and own.correct:
-            message = "corrections are those of mass, damping and stiffness of a mass on a spring"
-            cure = "Take it out, and identify the scene's numbers with `spookax identify`."
-            found.append(Finding(("latent", "correct"), own.correct, message, cure))
         refuse(found)
         return self
 

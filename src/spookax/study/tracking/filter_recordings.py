@@ -32,7 +32,7 @@ from ...models.parameters import natural_values
 from ...protocol import AbstractModel, Noise, Samples
 from ...scene import Scene, read_scene
 from ...scene.explain import Finding
-from ..file.against_scene import check_against_scene, sensor_dimensions
+from ..file.against_scene import check_against_scene, input_dimensions, sensor_dimensions
 from ..file.modes import described, first_probability, in_mode, transition
 from ..file.read import StudyError, read_study
 from ..file.study import Study
@@ -132,7 +132,7 @@ class _Tracker:
         scene = scene or read_scene(study.scene_path)
         check_against_scene(study, study.located, scene)
         if recordings is None:
-            recordings = read_recordings(study, sensor_dimensions(scene))
+            recordings = read_recordings(study, sensor_dimensions(scene), inputs=input_dimensions(scene))
         self.held = estimate is not None or study.recursive.parameters == "held"
         changing = frozenset(path for mode in study.recursive.modes.values() for path in mode.set)
         self.setup: Setup = set_up(study, scene, recordings, changing=changing, bounded=self.held)
