@@ -167,10 +167,10 @@ def test_a_base_and_a_wrong_stiffness_through_the_shell(tmp_path, rng):
     law = content["contacts"]["slide"]["law"]
     assert law["parameters"]["force"] == pytest.approx(1.5, abs=4 * law["sd"]["force"] + 0.02)
     assert content["runs"]["run"]["prediction_nmse"] < 1.0
-    assert re.search(r"motors.legs.stiffness: given 1200, corrected to 9\d\d|10\d\d", told.output)
+    assert re.search(r"motors.legs.stiffness: given 1200, corrected to (9\d\d|10\d\d)", told.output)
     assert "motors.legs.stiffness" in (out / "latent.html").read_text(encoding="utf-8")
-    found = read_scene(out / "scene.yaml")
-    assert found.motors["legs"].stiffness == pytest.approx(stiffness["used"])
+    legs = read_scene(out / "scene.yaml").model_dump()["motors"]["legs"]
+    assert legs["stiffness"] == pytest.approx(stiffness["used"])
     driven = ["--input", str(out / "run_load.csv"), "--motor", "legs=legs"]
     done = CliRunner().invoke(app, ["simulate", str(out), *driven, "--out", str(tmp_path / "again.csv")])
     assert done.exit_code == 0, done.output
