@@ -113,6 +113,7 @@ LONG = {
     "latent.two": "two masses with two contacts, simulated (minutes)",
     "latent.ageing": "friction with a memory, by the chain of the shell (minutes)",
     "latent.methods": "one friction by a latent force, formulas and a network (reads SPOOKAX_DATA; ten minutes)",
+    "latent.vbmc": "its hyperparameters by Laplace, the No-U-Turn sampler and pyvbmc (reads SPOOKAX_DATA; minutes)",
     "latent.length": "the same, times against the number of samples (reads SPOOKAX_DATA)",
     "hysteresis.bouc_wen": "elasto-slide elements on a Bouc-Wen oscillator's record (reads SPOOKAX_DATA)",
 }

@@ -4,7 +4,7 @@
 of `spookax latent`: `latent.table` has the source's tables, `latent.coverage` the bands on drawn records,
 `latent.frame` a real frame, `latent.sweeps` curves over noise, length and rate. `latent.two` has two masses with two
 contacts, `latent.ageing` friction with a memory, `latent.methods` one record by this, by the batch method and by a
-network.
+network, `latent.vbmc` hyperparameters beside those of pyvbmc.
 """
 
 import numpy as np
@@ -25,6 +25,7 @@ def run(part: str) -> list[Row]:
         latent_sweeps,
         latent_table,
         latent_two,
+        latent_vbmc,
     )
 
     parts = {
@@ -37,6 +38,7 @@ def run(part: str) -> list[Row]:
         "two": latent_two.run,
         "ageing": latent_ageing.run,
         "methods": latent_methods.run,
+        "vbmc": latent_vbmc.run,
     }
     return parts[part]()
 

@@ -13,11 +13,9 @@ import numpy as np
 
 from ...estimation import Settings, Stage
 from ...estimation.batch.bounded_step import box_step
-from ...estimation.batch.one_recording import Plan, follow
+from ...estimation.batch.one_recording import Plan, follow, stiff_gains
 from ...estimation.batch.problem import Fit, Iterate
 from ...estimation.batch.simulator_form import Estimator
-from ...estimation.batch.step_blocks import joined, split
-from ...estimation.batch.uncertainty import parts_of
 from ...estimation.linearise import Path, all_successful, before
 from ...models import Multibody
 from ...models.multibody import BodyState
@@ -42,12 +40,10 @@ def half_step_shift(study: Study, setup: Setup, fit: Fit, settings: Settings) ->
     )
     estimator = Estimator(dataclasses.replace(half.problem, root_weights=roots), settings)
     stage, paths = Stage(model, fit.noise), []
-    parts = parts_of(setup.problem, Stage(setup.stages[-1].model, fit.noise), fit)
-    of_each = fit.iterate.own, fit.iterate.paths, parts, half.problem.samples
-    for own, path, part, samples in zip(*of_each, strict=True):
-        z, steps = np.concatenate([fit.iterate.z, own]), samples.u.shape[0]
-        plan = _finer(path, steps)
-        gains = split(_held(joined(part.gains), steps) / np.sqrt(2))
+    for own, path, samples in zip(fit.iterate.own, fit.iterate.paths, half.problem.samples, strict=True):
+        z = np.concatenate([fit.iterate.z, own])
+        plan = _finer(path, samples.u.shape[0])
+        gains = stiff_gains(model, z, fit.noise, before(plan.x))
         paths.append(follow(model, z, fit.noise, Plan(before(plan.x), plan.w, gains), samples.u, plan.guess[0]))
     it = Iterate(fit.iterate.z, fit.iterate.own, tuple(paths))
     linear = estimator.linear(stage, it, estimator.kept_at_the_end(stage))
@@ -80,11 +76,9 @@ def _finer(path: Path, steps: int) -> Path:
     rows = (places(x.p), e, speeds(x.v), speeds(x.w), twice(x.near[:-1], x.near[:-1]), places(x.c))
     finer = BodyState(*rows)  # pyright: ignore[reportArgumentType]  # host arrays
 
-    # whitened impulses of two steps add up to that of one, and so do those of the feedback
-    return Path(finer, _held(path.w, steps) / np.sqrt(2), _held(path.guess, steps), all_successful(steps))
+    def held(a: Any) -> np.ndarray:
+        rows = np.repeat(np.asarray(a), 2, axis=0)[:steps]
+        return np.concatenate([rows, np.zeros((steps - len(rows), *rows.shape[1:]))])
 
-
-def _held(a: Any, steps: int) -> np.ndarray:
-    """Rows of every step for both halves of it, and zeros after the last."""
-    rows = np.repeat(np.asarray(a), 2, axis=0)[:steps]
-    return np.concatenate([rows, np.zeros((steps - len(rows), *rows.shape[1:]))])
+    # whitened impulses of two steps add up to that of one
+    return Path(finer, held(path.w) / np.sqrt(2), held(path.guess), all_successful(steps))
