@@ -38,6 +38,10 @@ def scene_correction(records: Sequence[Record], forces: Sequence[Force], known: 
     """
     setting, unit = known.setting(1), known.motion.of.shared.prior_units()
     count, shared = len(known.contacts), len(unit) + len(known.bases)
+    still = dict.fromkeys(known.guesses, 0.0)
+    nothing = Correction(still, still, 0.0, 0.0, 0.0, (0.0,) * len(known.bases))
+    if not shared:
+        return nothing
     left = [_left(known, force, record) for force, record in zip(forces, records, strict=True)]
     rows, wanted, phase = [], [], []
     for c in range(count):
@@ -55,8 +59,7 @@ def scene_correction(records: Sequence[Record], forces: Sequence[Force], known: 
         wanted.append(along[:, 2] / size)
         phase += [p.phase + 1e6 * number + 1e9 * c for number, (p, _) in enumerate(points)]
     if not rows:
-        still = dict.fromkeys(known.guesses, 0.0)
-        return Correction(still, still, 0.0, 0.0, 0.0, (0.0,) * len(known.bases))
+        return nothing
     A, covariance = by_phases(*map(np.concatenate, (rows, wanted, phase)))
     found, sd = A[-shared:], np.sqrt(np.diag(covariance))[-shared:]
     change, sds = (dict(zip(known.guesses, map(float, a), strict=False)) for a in (found, sd))
