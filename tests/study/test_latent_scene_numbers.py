@@ -92,6 +92,9 @@ def test_wrong_numbers_of_two_contacts_are_corrected(rng):
     for path, value in true.items():
         np.testing.assert_allclose(wrong[path] + fix.change[path], value, rtol=1e-6, err_msg=path)
         assert known.with_changes(fix.change).numbers[path][0] == pytest.approx(value, rel=1e-6)
+    none = OfScene(read_scene(DEMO / "sledges.yaml"), ["ground", "deck"], ["lower", "upper"], ["push", "pull"])
+    untouched = scene_correction([none.seen(record(z, load))], [sliding(z, v, found, contacts=2)], none)
+    assert (untouched.change, untouched.zeros) == ({}, ())
 
 
 def test_a_base_in_a_scene_is_that_of_the_oscillator(tmp_path, rng):
