@@ -27,7 +27,6 @@ from .task import AbstractTask
 
 # 32-bit floats: the least compliance of joints, and the least creep of a joint that friction holds
 _SOFT = {"relative_compliance": 1e-4, "v_creep": 1e-3}
-_SOFT_CONTACTS = 1e-2  # the least compliance of contacts: with less, some steps end early (`docs/contacts.md`)
 
 
 class EnvState(eqx.Module):
@@ -93,7 +92,8 @@ class Episode(eqx.Module):
             at["rate"] = at["rate"] + given.get("rate", 0.0)
         bodies = {name: dict(given) for name, given in self.placed.items()}
         for name, shift in start.shifted.items():
-            bodies[name]["position"] = bodies[name]["position"] + shift
+            at = bodies.setdefault(name, {"position": jnp.zeros(3, shift.dtype)})
+            at["position"] = at["position"] + shift
         first = state_from_joints(self.system, engine.params, joints, bodies)
         past = jax.tree.map(lambda a: jnp.broadcast_to(a, (self.held, *a.shape)), first)
         zero = first.time
@@ -200,7 +200,7 @@ class Environment:
       also gives the standard deviations of the sensors' noise.
 
     Numbers are 32-bit unless `spookax.enable_x64` was called. In 32 bits joints are at least 1e-4 as compliant as
-    they are mobile, contacts at least 1e-2, and stuck joints may creep by 1e-3 rad/s or m/s: less is lost in rounding.
+    they are mobile, and stuck joints may creep by 1e-3 rad/s or m/s: less is lost in rounding.
 
     **Raises:** `ValueError` for names that the scene does not have and for times that do not fit; `SceneError`.
     """
@@ -323,11 +323,7 @@ def _softened(scene: Scene) -> Scene:
     """The scene with the least regularisation that 32-bit floats can tell from none."""
     given = scene.regularisation
     least = {key: max(getattr(given, key), least) for key, least in _SOFT.items()}
-    softer: dict[str, Any] = {"regularisation": given.model_copy(update=least)}
-    if scene.contacts is not None:
-        compliance = max(scene.contacts.relative_compliance, _SOFT_CONTACTS)
-        softer["contacts"] = scene.contacts.model_copy(update={"relative_compliance": compliance})
-    return scene.model_copy(update=softer)
+    return scene.model_copy(update={"regularisation": given.model_copy(update=least)})
 
 
 def _typed(key: Array) -> bool:
