@@ -114,6 +114,7 @@ LONG = {
     "latent.ageing": "friction with a memory, by the chain of the shell (minutes)",
     "latent.methods": "one friction by a latent force, formulas and a network (reads SPOOKAX_DATA; ten minutes)",
     "latent.vbmc": "its hyperparameters by Laplace, the No-U-Turn sampler and pyvbmc (reads SPOOKAX_DATA; minutes)",
+    "latent.base": "a base that moves: smoothed beforehand, and among the states (minutes)",
     "latent.length": "the same, times against the number of samples (reads SPOOKAX_DATA)",
     "hysteresis.bouc_wen": "elasto-slide elements on a Bouc-Wen oscillator's record (reads SPOOKAX_DATA)",
 }

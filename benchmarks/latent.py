@@ -4,7 +4,7 @@
 of `spookax latent`: `latent.table` has the source's tables, `latent.coverage` the bands on drawn records,
 `latent.frame` a real frame, `latent.sweeps` curves over noise, length and rate. `latent.two` has two masses with two
 contacts, `latent.ageing` friction with a memory, `latent.methods` one record by this, by the batch method and by a
-network, `latent.vbmc` hyperparameters beside those of pyvbmc.
+network, `latent.vbmc` hyperparameters beside those of pyvbmc, `latent.base` two ways to a base that moves.
 """
 
 import numpy as np
@@ -19,6 +19,7 @@ def run(part: str) -> list[Row]:
     """One of those above."""
     from . import (
         latent_ageing,
+        latent_base,
         latent_coverage,
         latent_frame,
         latent_methods,
@@ -39,6 +40,7 @@ def run(part: str) -> list[Row]:
         "ageing": latent_ageing.run,
         "methods": latent_methods.run,
         "vbmc": latent_vbmc.run,
+        "base": latent_base.run,
     }
     return parts[part]()
 

@@ -19,7 +19,7 @@ from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.outcome import stops_of
 from spookax.study.latent.record import Record
 from spookax.study.latent.sliding import sliding_points
-from spookax.study.latent.static import static_friction
+from spookax.study.latent.static import Read, static_friction
 
 from .latent_setup import nmse
 from .measure import Row, row
@@ -105,7 +105,8 @@ def _scores(seed: int) -> list[Row]:
     ]
     points, _ = sliding_points(force.x, force.sd, force.probability)
     pull = made.u - STIFFNESS * force.x[:, 0] - DAMPING * force.x[:, 1]
-    static = static_friction(time, pull, force.x, force.sd, force.probability, MASS)
+    read = Read("displacement", y, float(np.exp(found.log[2])))
+    static = static_friction(time, pull, force.x, force.sd, force.probability, MASS, read)
     best, *_ = fit_laws(KINDS, points, static)
     rows.append(row(group, f"law ({best.kind}), rms of its error over the speeds", _off(best, points.speed), "N"))
     if static is not None:
@@ -114,7 +115,7 @@ def _scores(seed: int) -> list[Row]:
             true, age = float(np.max(np.abs(made.force[near]))), float(np.max(made.age[near]))
             rows.append(row(group, f"broke away at {at:.3f} s after {1e3 * age:.0f} ms, true {true:.3f}", value, "N"))
             rows.append(row(group, "sd of it", sd, "N"))
-    rows.append(row(group, "stops", float(len(stops_of(time, force.probability))), ""))
+    rows.append(row(group, "stops", float(len(stops_of(force.probability, np.isfinite(y)))), ""))
     return rows
 
 

@@ -5,8 +5,7 @@ import numpy as np
 from spookax.study.latent.fitting import Fitted, along_axes, averaged, fitted
 from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.record import Record
-from spookax.study.latent.static import static_friction
-from spookax.study.latent.switching_model import Force
+from spookax.study.latent.static import Read, static_friction
 
 from .latent_records import Drawn, drawn
 from .latent_setup import nmse
@@ -59,7 +58,7 @@ def _scores(made: Drawn, i: int) -> list[float]:
         within = np.abs(each.x[:, 2] - made.force[i]) < BAND * each.sd[:, 2]
         scores += [nmse(each.x[:, 2], made.force[i]), float(100 * np.mean(within))]
     sticks = np.argmax(force.probability, axis=1) == 1
-    scores += [float(100 * np.mean(sticks != made.sticks[i])), _static(made, i, force)]
+    scores += [float(100 * np.mean(sticks != made.sticks[i])), _static(made, i, found)]
     print(
         f"{i}: {made.law[i]}, " + ", ".join(f"{name} {s:.3g}" for name, s in zip(NAMES, scores, strict=True)),
         flush=True,
@@ -67,11 +66,12 @@ def _scores(made: Drawn, i: int) -> list[float]:
     return scores
 
 
-def _static(made: Drawn, i: int, force: Force) -> float:
+def _static(made: Drawn, i: int, found: Fitted) -> float:
     """Error beside the largest force that holds the mass in the record [%]; NaN if no stop tells it."""
+    force, read = found.forces[0], Read("displacement", made.y[i], float(np.exp(found.log[2])))
     pull = made.u[i] - made.stiffness[i] * force.x[:, 0] - made.damping[i] * force.x[:, 1]
     time = made.h[i] * np.arange(SAMPLES)
-    told = static_friction(time, pull, force.x, force.sd, force.probability, made.mass[i])
+    told = static_friction(time, pull, force.x, force.sd, force.probability, made.mass[i], read)
     if told is None or not np.any(made.sticks[i] > 0.5):
         return np.nan
     return float(100 * (told.mean / np.max(np.abs(made.force[i][made.sticks[i] > 0.5])) - 1))

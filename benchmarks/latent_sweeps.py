@@ -16,7 +16,7 @@ from spookax.study.latent.laws import fit_laws, for_scene
 from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.record import Record
 from spookax.study.latent.sliding import sliding_points
-from spookax.study.latent.static import static_friction
+from spookax.study.latent.static import Read, static_friction
 
 from .chart import curves
 from .latent_setup import DAMPING, MASS, STIFFNESS, folder, nmse
@@ -130,7 +130,8 @@ def _scores(made: Truth, noise: float, length: float, rate: int) -> dict[str, fl
     }
     points, _ = sliding_points(force.x, force.sd, force.probability)
     pull = made.u[at] - STIFFNESS * force.x[:, 0] - DAMPING * force.x[:, 1]
-    static = static_friction(record.time, pull, force.x, force.sd, force.probability, MASS)
+    read = Read("displacement", y, float(np.exp(found.log[2])))
+    static = static_friction(record.time, pull, force.x, force.sd, force.probability, MASS, read)
     [found_law] = fit_laws(["dieterich-ruina"], points, static)
     scene = known.scene("oscillator", [for_scene(found_law, points, static)], record.h / SUBSTEPS, force.x[0, :2])
     simulated = forward(scene, known.readings, record, record.u, force.x[0, :2])

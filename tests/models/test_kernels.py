@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.linalg
 
 from spookax.math.linear_sde import discretised
@@ -16,6 +17,7 @@ from spookax.models import (
     Periodic,
     SquaredExponential,
     friction_regimes,
+    on_base,
     oscillator,
     quasi_periodic,
 )
@@ -113,6 +115,30 @@ def test_what_sensors_read_of_an_oscillator():
     close(base.B @ jnp.array([0.1, 0.4]), [0.0, (50.0 * 0.1 + 3.0 * 0.4) / 2.0])
 
 
+def test_a_base_among_the_states():
+    """Against fine steps of the oscillator along a base whose jerk is zero; held by friction it needs what the base
+    pulls."""
+    m, c, k, h = 2.0, 3.0, 50.0, 0.05
+    whole = on_base(oscillator(m, c, k, ("displacement", "acceleration"), base=True), 0.0)
+    z, v, u, du, ddu = start = np.array([0.1, -0.4, 0.2, 1.5, -7.0])
+    contacts = [Contact(Matern(1e-12, 1.0), 1.0)]
+    slides, sticks, _ = friction_regimes.models(whole, contacts, h)
+
+    def slope(t, x):
+        push = k * (u + du * t + ddu * t**2 / 2 - x[0]) + c * (du + ddu * t - x[1])
+        return [x[1], push / m]
+
+    after = scipy.integrate.solve_ivp(slope, (0.0, h), [z, v], rtol=1e-12, atol=1e-14).y[:, -1]
+    base = [u + du * h + ddu * h**2 / 2, du + ddu * h, ddu]
+    close(slides.A @ np.append(start, 0.0), [*after, *base, 0.0])
+    close(whole.C @ start, [z, slope(0.0, [z, v])[1], u])
+    close(sticks.A @ np.append(start, 0.0), [z, 0.0, *base, k * (base[0] - z) + c * base[1]])
+    noisy = on_base(oscillator(m, c, k, base=True), 2.0)
+    S = discretised(noisy.F, noisy.B, noisy.G, h).S
+    textbook = [[h**5 / 20, h**4 / 8, h**3 / 6], [h**4 / 8, h**3 / 3, h**2 / 2], [h**3 / 6, h**2 / 2, h]]
+    np.testing.assert_allclose((S @ S.T)[2:, 2:], 4.0 * np.array(textbook), rtol=1e-9)
+
+
 def test_models_of_different_sizes_are_filled_up():
     small, large = (
         LinearGaussian(np.eye(2), np.ones((2, 1)), np.eye(2), np.ones((1, 2))),
@@ -132,6 +158,8 @@ def test_what_is_refused():
         Matern(1.0, 1.0, 3)
     with pytest.raises(ValueError, match="must read one of displacement"):
         oscillator(1.0, 1.0, 1.0, ("jerk",))
+    with pytest.raises(ValueError, match="must be two of 0 to 0"):
+        on_base(oscillator(1.0, 1.0, 1.0), 1.0)
     with pytest.raises(ValueError, match="mass of an oscillator must be positive"):
         oscillator(0.0, 1.0, 1.0)
 

@@ -24,7 +24,7 @@ from spookax.study.latent.evidence import laplace, maximum
 from spookax.study.latent.mechanism import Mechanism
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.sliding import Points
-from spookax.study.latent.static import Slip, static_friction, static_of
+from spookax.study.latent.static import Read, Slip, static_friction, static_of
 from spookax.study.latent.switching_model import Force
 
 ROOT = Path(__file__).parents[2]
@@ -154,8 +154,9 @@ def test_base_motion_is_that_of_a_smooth_base(rng):
     time = h * np.arange(300)
     u = 1.8e-3 * np.sin(turn * time) + 0.5e-3
     record = Record("run", time, h, np.zeros((300, 1)), np.zeros((300, 1)), ("displacement",), "")
-    found = base_motion(u + 1e-6 * rng.normal(size=300), record)
+    found, _, noise = base_motion(u + 1e-6 * rng.normal(size=300), record)
     inside = slice(25, -25)
+    assert noise == pytest.approx(1e-6, rel=0.15)  # 4 standard deviations of 300 readings
     assert np.max(np.abs(found[:, 0] - u)[inside]) < 3e-6
     assert np.max(np.abs(found[:, 1] - 1.8e-3 * turn * np.cos(turn * time))[inside]) < 5e-3 * 1.8e-3 * turn
 
@@ -209,33 +210,53 @@ def broken_away(law, h: float = 0.002) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 LAWS = {
-    "steep": (lambda v: 1.5 if v == 0 else 1.2, 0),
-    "even": (lambda v: 1.5 - 0.3 * v / 0.014, 1),  # 1.2 N at the end
-    "flat": (lambda v: 1.5, 2),
+    "at once": lambda v: 1.5 if v == 0 else 1.2,
+    "even": lambda v: max(1.5 - 0.3 * v / 0.014, 1.2),  # down to where sliding is sure
+    "flat": lambda v: 1.5,
 }
 
 
 @pytest.mark.parametrize("kind", LAWS)
-def test_static_friction_is_what_the_momentum_tells(kind):
+def test_static_friction_is_what_the_readings_tell(kind, rng):
     """Sticking is believed in for 20 samples too long, in which what would hold the mass goes on growing to 1.66 N."""
-    law, which = LAWS[kind]
-    time, pull, x, at = broken_away(law)
+    time, pull, x, at = broken_away(LAWS[kind])
     late, probability = round(at / 0.002) + 20, np.tile([0.0, 1.0, 0.0], (len(time), 1))
     probability[late:] = [1.0, 0.0, 0.0]
     sd = np.tile([1e-6, 1e-5, 1e-3], (len(time), 1))
-    found = static_friction(time, pull, x, sd, probability, 0.7)
+    read = Read("displacement", x[:, 0] + 1e-6 * rng.normal(size=len(time)), 1e-6)
+    read.y[late - 10] = np.nan
+    found = static_friction(time, pull, x, sd, probability, 0.7, read)
     assert found is not None
     assert 4.0 * time[late] > 1.65
-    slip = Slip(time[: late + 1], pull[: late + 1], 0.7)
-    by = [slip.broke_away(*x[late, 1:], stays) for stays in (0.0, 2 / 3, 1.0)]
-    assert found.values == [by[1][0]]
-    assert by[2][0] - 2e-3 < 1.5 < by[0][0] + 2e-3
-    assert abs(by[which][0] - 1.5) < 5e-3  # 6 % of what the largest force would be too high
-    assert abs(by[which][1] - at) < 2e-3  # a sample
-    assert abs(found.mean - 1.5) < 2 * found.sd
-    assert static_friction(time, pull, x, sd, np.tile([1.0, 0.0, 0.0], (len(time), 1)), 0.7) is None
+    first, last = max(late - 40, 0), late + 5
+    own = Read(read.kind, read.y[first : last + 1], read.noise)
+    v, level, of = float(x[late, 1]), float(x[late, 2]), slice(first, last + 1)
+    slip = Slip(time[of], pull[of], own, 0.7, v, level, 0.05 * level, late - first)
+    right = slip.broke_away(even=kind != "at once")
+    assert abs(right.held - 1.5) < min(3 * right.sd, 0.015)  # a tenth of what the largest force is too high
+    assert 4.0 * right.time == pytest.approx(right.held, abs=1e-3)
+    assert abs(found.mean - 1.5) < 3 * found.sd
+    assert found.sd < 0.1
+    assert static_friction(time, pull, x, sd, np.tile([1.0, 0.0, 0.0], (len(time), 1)), 0.7, read) is None
     untold = np.tile([1e-6, 1e-5, 3.0], (len(time), 1))  # as in a gap of the readings
-    assert static_friction(time, pull, x, untold, probability, 0.7) is None
+    assert static_friction(time, pull, x, untold, probability, 0.7, read) is None
+    other = read._replace(y=read.y + 1e-4 * np.sin(300 * time))  # it does not rest
+    assert static_friction(time, pull, x, sd, probability, 0.7, other) is None
+
+
+@pytest.mark.parametrize("kind", ["velocity", "acceleration"])
+def test_static_friction_by_other_sensors(kind, rng):
+    time, pull, x, at = broken_away(LAWS["at once"])
+    late, probability = round(at / 0.002) + 20, np.tile([0.0, 1.0, 0.0], (len(time), 1))
+    probability[late:] = [1.0, 0.0, 0.0]
+    sd = np.tile([1e-6, 1e-5, 1e-3], (len(time), 1))
+    v = x[:, 1]
+    clean = v if kind == "velocity" else np.where(v > 0, (pull - 1.2) / 0.7, 0.0)
+    noise = {"velocity": 1e-4, "acceleration": 0.02}[kind]
+    read = Read(kind, clean + noise * rng.normal(size=len(time)), noise)
+    found = static_friction(time, pull, x, sd, probability, 0.7, read)
+    assert found is not None
+    assert abs(found.mean - 1.5) < 3 * found.sd < 0.3
 
 
 def test_wrong_numbers_are_corrected(rng):

@@ -16,6 +16,7 @@ from .kernels import quasi_periodic as quasi_periodic
 from .linear import LinearGaussian as LinearGaussian
 from .linear import LinearGaussianSteps as LinearGaussianSteps
 from .linear import LinearMechanism as LinearMechanism
+from .linear import on_base as on_base
 from .linear import oscillator as oscillator
 from .linear import second_order as second_order
 from .motion import JointMotion as JointMotion

@@ -189,11 +189,13 @@ def _parts(mechanism: LinearMechanism, contacts: Sequence[Contact], modes: tuple
             N = N.at[held].set(-push[i, n + size :])
             z, v, f = contacts[c].looseness
             T = T.at[:n, held].set(along * v).at[held, held].set(f)
-            T = T.at[: n // 2, c].set(along[n // 2 :] * z)
+            q = mechanism.coordinates
+            T = T.at[:q, c].set(along[q : 2 * q] * z)
     F = jnp.zeros((size, size)).at[:n].set(hold @ rates)
     B = jnp.zeros((size, inputs)).at[:n].set(hold @ mechanism.B)
-    columns = sum(process.G.shape[1] for process in processes)
-    G, column, R = jnp.zeros((size, columns)), 0, jnp.zeros((size, size))
+    column = mechanism.G.shape[1]
+    columns = column + sum(process.G.shape[1] for process in processes)
+    G, R = jnp.zeros((size, columns)).at[:n, :column].set(hold @ mechanism.G), jnp.zeros((size, size))
     for c, (mode, process) in enumerate(zip(modes, processes, strict=True)):
         if c in acting:
             F = F.at[where[c], where[c]].set(process.F)

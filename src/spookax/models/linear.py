@@ -14,10 +14,11 @@ SENSORS = ("displacement", "velocity", "acceleration")
 
 
 class LinearMechanism(eqx.Module):
-    """dx = F x + B u + E f, readings C x + D u + L f, rates of the contacts s x; x = (displacements, velocities).
+    """dx = F x + B u + E f + G dW, readings C x + D u + L f, rates of the contacts s x; x = (displacements, velocities)
+    and after these what else moves.
 
     u are known inputs, f the unknown forces, each counted positive where it opposes a positive rate of its contact, as
-    friction does.
+    friction does, W white noise; `coordinates`: how many displacements.
     """
 
     F: Float[Array, "n n"]
@@ -27,6 +28,8 @@ class LinearMechanism(eqx.Module):
     D: Float[Array, "channels inputs"]
     L: Float[Array, "channels forces"]
     slip: Float[Array, "forces n"]
+    G: Float[Array, "n m"]
+    coordinates: int = eqx.field(static=True)
 
     @property
     def size(self) -> int:
@@ -83,7 +86,8 @@ def second_order(
         state = F[row] if moving else jnp.eye(2 * q)[row]
         rows.append((state, moving * B[row], moving * E[row]))
     C_, D, L = (jnp.stack(a) for a in zip(*rows, strict=True))
-    return LinearMechanism(F, B, E, C_, D, L, jnp.concatenate([jnp.zeros(W.T.shape), W.T], axis=1))
+    slip = jnp.concatenate([jnp.zeros(W.T.shape), W.T], axis=1)
+    return LinearMechanism(F, B, E, C_, D, L, slip, jnp.zeros((2 * q, 0)), q)
 
 
 def oscillator(
@@ -106,6 +110,41 @@ def oscillator(
     m, c, k = (jnp.reshape(jnp.asarray(a, dtype=float), (1, 1)) for a in (mass, damping, stiffness))
     U = jnp.concatenate([k, c], axis=1) if base else np.ones((1, 1))
     return second_order(m, c, k, U, np.ones((1, 1)), [(kind, 0) for kind in sensors])
+
+
+def on_base(
+    mechanism: LinearMechanism, jerk: Float[AnyArray, ""] | float, inputs: tuple[int, int] = (0, 1)
+) -> LinearMechanism:
+    """A mechanism together with the base that carries it: its states are followed by displacement, velocity and
+    acceleration of the base, its readings by the base's displacement. The acceleration changes by white noise.
+
+    **Arguments:** `jerk`: root of the noise's density [m/s^2/sqrt(s)]; `inputs`: which inputs of the mechanism are
+    displacement and velocity of the base; the others stay.
+
+    **Raises:** `ValueError` for inputs that the mechanism does not have.
+
+    **Source:** the coupled form that Marino and Cicirello (2023) mention in section 4.1, with their (38) in continuous
+    time and smooth in the acceleration.
+    """
+    n, count = mechanism.size, mechanism.B.shape[1]
+    if len(set(inputs)) != 2 or not all(0 <= i < count for i in inputs):
+        raise ValueError(f"inputs {inputs} of a base: they must be two of 0 to {count - 1}")
+    others = np.setdiff1d(np.arange(count), inputs)
+
+    def beside(own: Array, base: Array) -> Array:
+        """Along the states of the mechanism, and along those of the base."""
+        return jnp.concatenate([own, base, jnp.zeros((len(own), 1))], axis=1)
+
+    def below(a: Array, rows: int) -> Array:
+        return jnp.concatenate([a, jnp.zeros((rows, a.shape[1]))])
+
+    at = np.array(inputs)
+    F = jnp.concatenate([beside(mechanism.F, mechanism.B[:, at]), jnp.eye(3, n + 3, n + 1)])
+    C = jnp.concatenate([beside(mechanism.C, mechanism.D[:, at]), jnp.eye(1, n + 3, n)])
+    G = jnp.zeros((n + 3, mechanism.G.shape[1] + 1)).at[:n, :-1].set(mechanism.G).at[-1, -1].set(jerk)
+    slip = beside(mechanism.slip, jnp.zeros((mechanism.forces, 2)))
+    B, E, D, L = mechanism.B[:, others], mechanism.E, mechanism.D[:, others], mechanism.L
+    return LinearMechanism(F, below(B, 3), below(E, 3), C, below(D, 1), below(L, 1), slip, G, mechanism.coordinates)
 
 
 class LinearGaussian(AbstractLinearModel):

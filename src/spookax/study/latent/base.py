@@ -1,6 +1,7 @@
 """Displacement and velocity of a base whose displacement alone is read."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,23 @@ from spookax.study.latent.evidence import maximum
 from spookax.study.latent.record import Record
 
 
+class BaseMotion(NamedTuple):
+    """Displacement and velocity [m, m/s]; root of the density of what changes the acceleration [m/s^2/sqrt(s)], and
+    standard deviation of a reading [m], both of the largest evidence.
+    """
+
+    u: Float[np.ndarray, "k 2"]
+    jerk: float
+    noise: float
+
+
 def smoothed(record: Record) -> Record:
     """The record with displacement and velocity of its base in place of what was read."""
-    return dataclasses.replace(record, u=base_motion(record.u[:, 0], record))
+    return dataclasses.replace(record, u=base_motion(record.u[:, 0], record).u)
 
 
-def base_motion(reading: Float[np.ndarray, " k"], record: Record) -> Float[np.ndarray, "k 2"]:
-    """Displacement and velocity of a base from readings of its displacement at the times of a record [m, m/s].
+def base_motion(reading: Float[np.ndarray, " k"], record: Record) -> BaseMotion:
+    """The motion of a base from readings of its displacement at the times of a record.
 
     A smoother of a point whose acceleration changes by white noise; how fast, and the noise of the readings, are those
     of the largest evidence. Source: Marino and Cicirello (2023), (38), where the acceleration itself is white.
@@ -51,6 +62,8 @@ def base_motion(reading: Float[np.ndarray, " k"], record: Record) -> Float[np.nd
         return -jnp.sum(f.run(f.init(x0, sd), samples).innovation.log_likelihood)
 
     rough = max(float(np.std(np.diff(y, 3))) / np.sqrt(20.0), 1e-9)  # white noise: 1 + 9 + 9 + 1
-    f = smoother(jnp.asarray(maximum(cost, np.log([rough, rough])).at))
+    log = maximum(cost, np.log([rough, rough])).at
+    f = smoother(jnp.asarray(log))
     x = np.asarray(f.smooth(f.run(f.init(x0, sd), samples, trail=True)).x)[:-1]
-    return np.column_stack([np.mean(reading) + unit * x[:, 0], unit / record.h * x[:, 1]])
+    u = np.column_stack([np.mean(reading) + unit * x[:, 0], unit / record.h * x[:, 1]])
+    return BaseMotion(u, float(np.exp(log[0])) * unit / record.h**2.5, float(np.exp(log[1])) * unit)

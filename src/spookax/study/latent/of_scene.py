@@ -90,7 +90,7 @@ class OfScene(AbstractKnown):
         B = jnp.column_stack([B[:, jnp.array(self._shared, dtype=int)], *bases, f])
         at = np.array([contact.coordinate for contact in self.contacts])
         D, L = (jnp.zeros((len(self.readings), size)) for size in (B.shape[1], len(at)))
-        return LinearMechanism(F, B, -E[:, at], C, D, L, jnp.eye(2 * q)[q + at])
+        return LinearMechanism(F, B, -E[:, at], C, D, L, jnp.eye(2 * q)[q + at], jnp.zeros((2 * q, 0)), q)
 
     def seen(self, record: Record) -> Record:
         """Readings from those at the point on; beside the loads, and bases as smoothed, the rates of these and a
@@ -100,7 +100,7 @@ class OfScene(AbstractKnown):
         u, rates = record.u.copy(), []
         for base in self.bases:
             i = self.inputs.index(base.name)
-            u[:, i], rate = base_motion(record.u[:, i], record).T
+            u[:, i], rate = base_motion(record.u[:, i], record).u.T
             rates.append(rate)
         u = np.column_stack([u, *rates, np.ones(len(u))])
         return dataclasses.replace(record, y=record.y - np.array(zero), u=u)

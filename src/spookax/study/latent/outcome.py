@@ -92,11 +92,13 @@ def contact_arrays(contact: str, laws: Sequence[Law], points: Points) -> dict[st
     return {f"contact/{contact}/{name}": a for name, a in found.items()}
 
 
-def stops_of(time: np.ndarray, probability: np.ndarray) -> list[list[float]]:
-    """Begin and end of every stop [s]: where sticking is the likeliest regime."""
+def stops_of(probability: np.ndarray, read: np.ndarray) -> list[tuple[int, int]]:
+    """First and last sample of every stop: where sticking is the likeliest regime. In a gap of the readings nothing
+    tells regimes apart: half of the samples of a stop have to be `read`.
+    """
     sticks = np.concatenate([[False], np.argmax(probability, axis=1) == 1, [False]])
     edges = np.flatnonzero(sticks[1:] != sticks[:-1])
-    return [[float(time[a]), float(time[b - 1])] for a, b in edges.reshape(-1, 2)]
+    return [(int(a), int(b) - 1) for a, b in edges.reshape(-1, 2) if np.mean(read[a:b]) >= 0.5]
 
 
 def run_told(record: Record, known: AbstractKnown, simulated: Forward) -> dict[str, Any]:
@@ -115,14 +117,13 @@ def run_told(record: Record, known: AbstractKnown, simulated: Forward) -> dict[s
 
 
 def used_told(record: Record, contacts: Mapping[str, Force], alone: Force) -> dict[str, Any]:
-    """Of a recording that took part: evidence, and of every contact how much it sticks and when."""
-    own = {
-        name: {
-            "sticking": float(np.mean(np.argmax(force.probability, axis=1) == 1)),
-            "stops": stops_of(record.time, force.probability),
-        }
-        for name, force in contacts.items()
-    }
+    """Of a recording that took part: evidence, and of every contact how much of what was read it sticks, and when."""
+    own, read = {}, np.isfinite(record.y).any(axis=1)
+    for name, force in contacts.items():
+        stops = stops_of(force.probability, read)
+        sticks = sum(int(np.sum(read[a : b + 1])) for a, b in stops) / int(np.sum(read))
+        times = [[float(record.time[a]), float(record.time[b])] for a, b in stops]
+        own[name] = {"sticking": sticks, "stops": times}
     evidence = next(iter(contacts.values())).evidence
     return {"evidence": evidence, "evidence_one_regime": alone.evidence, "contacts": own}
 

@@ -18,6 +18,7 @@ _FEWEST = 50  # samples
 _JITTER = 0.02  # of a step, that stamps may be off a grid
 _ROUNDING = 1e-6  # of a step
 _LONGEST = 1.5  # of the usual step: regimes last from step to step, so a longer one is cut into equal parts
+_OFF = 0.1  # of the spread of an input, that it may be off within a gap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +99,37 @@ def _record(recording: Recording) -> Record:
     time, place = _grid(stamps)
     y = np.full((len(time), len(recording.sensors)), np.nan)
     y[place] = np.column_stack(list(recording.sensors.values()))
+    for name, driven in recording.inputs.items():
+        _check_gaps(name, driven, stamps, place, report)
+    report.refuse()
     u = np.column_stack([np.interp(time, time[place], driven) for driven in recording.inputs.values()])
     h = float((time[-1] - time[0]) / (len(time) - 1))
     sensors, inputs = tuple(recording.sensors), tuple(recording.input_units.items())
     return Record(recording.name, time, h, y, u, sensors, recording.sha256, inputs)
+
+
+def _check_gaps(name: str, driven: np.ndarray, stamps: np.ndarray, place: np.ndarray, report: Report) -> None:
+    """An input between the ends of a gap is taken from a straight line: how far samples are from lines of that length
+    elsewhere tells whether that is knowledge.
+    """
+    spread = float(np.std(driven))
+    gaps = np.diff(place)
+    for length in np.unique(gaps[gaps > 1]):
+        ends = np.arange(place[-1] + 1 - length)
+        row = np.full(place[-1] + 1, np.nan)
+        row[place] = driven
+        off = row[ends + length // 2] - (row[ends] + row[ends + length]) / 2.0
+        off = off[np.isfinite(off)]
+        error = float(np.sqrt(np.mean(off**2))) if len(off) else spread
+        if error > _OFF * spread:
+            at = int(np.flatnonzero(gaps == length)[0])
+            begin, end, first, last = (f"{t:.6g}" for t in (stamps[at], stamps[at + 1], stamps[0], stamps[-1]))
+            message = (
+                f"the {name} is not known between {begin} and {end} s, where there are no samples: over as long a "
+            )
+            message += f"time it is off a straight line by {error:.2g}, and varies by {spread:.2g} in all"
+            cure = f"Make two recordings of it, `windows: [[{first}, {begin}], [{end}, {last}]]`, or write the rows of "
+            report.add(message, cure + "the gap with their input, and leave their readings empty.")
 
 
 def _grid(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

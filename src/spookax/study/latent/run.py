@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from spookax._interruption import Stop, stoppable
 from spookax._typing import Float
-from spookax.models.linear import LinearMechanism
+from spookax.models.linear import SENSORS, LinearMechanism
 from spookax.scene.explain import Finding
 from spookax.study.file.read import StudyError
 from spookax.study.latent.correction import Correction, correction
@@ -36,7 +37,7 @@ from spookax.study.latent.scene_correction import scene_correction
 from spookax.study.latent.section import LatentStudy
 from spookax.study.latent.sliding import Points, sliding_points
 from spookax.study.latent.spread import spread_of
-from spookax.study.latent.static import Static, static_friction, static_of
+from spookax.study.latent.static import Read, Static, static_friction, static_of
 from spookax.study.latent.switching_model import Force, scales_of
 from spookax.study.latent.unfinished import Unfinished, digest
 
@@ -216,10 +217,10 @@ def _latent(
 def _contact(
     study: LatentStudy, number: int, name: str, seen: Sequence[Record], found: Fitted, known: AbstractKnown
 ) -> _Contact:
-    setting, m = found.posterior.setting, found.posterior.m
+    setting = found.posterior.setting
     forces = [f.of(number, setting) for f in found.forces]
     points = _pooled([sliding_points(f.x, f.sd, f.probability)[0] for f in forces])
-    static = _static(number, seen, found.forces, forces, m)
+    static = _static(number, seen, found, forces)
     if not len(points.speed):
         what = "the mass" if isinstance(known, Oscillator) else f"joint '{name}'"
         cure = "Record a motion that slides, and look whether the mechanism's numbers and units are right."
@@ -250,14 +251,16 @@ def _corrected(
     return correction(records, forces, places, phases, known.m, which, known.base)
 
 
-def _static(
-    number: int, records: Sequence[Record], whole: Sequence[Force], own: Sequence[Force], m: LinearMechanism
-) -> Static | None:
+def _static(number: int, records: Sequence[Record], found: Fitted, own: Sequence[Force]) -> Static | None:
     """Of one contact, from all its stops."""
-    stops = []
-    for r, every, f in zip(records, whole, own, strict=True):
-        mass, pull = pull_on(number, m, r.u, every.x)
-        stops.append(static_friction(r.time, pull, f.x, f.sd, f.probability, mass))
+    setting, stops = found.posterior.setting, []
+    place = setting.contacts[number]
+    channel = min((SENSORS.index(kind), k) for k, (kind, of) in enumerate(setting.reads) if of == place)[1]
+    noise = float(np.exp(setting.split(jnp.asarray(found.log))[2][channel]))
+    for r, every, f in zip(records, found.forces, own, strict=True):
+        mass, pull = pull_on(number, found.posterior.m, r.u, every.x)
+        read = Read(setting.reads[channel][0], r.y[:, channel], noise)
+        stops.append(static_friction(r.time, pull, f.x, f.sd, f.probability, mass, read))
     found = [each for one in stops if one for each in zip(one.values, one.sds, one.times, strict=True)]
     if not found:
         return None

@@ -1,33 +1,41 @@
 """Static friction: what holds the mass when it breaks away.
 
 While the mass sticks, friction holds what load, spring and damper do, to the noise of the readings. The question is
-when sticking ends: the mass has hardly moved then, so sticking stays likely for some samples more, in which what would
-hold it goes on growing, and the largest force that is believed in is too high. But the momentum m v that the mass has
-where it slides for sure, at t_1, is what all forces have given it since it broke away at t_0,
+when sticking ends. The mass has hardly moved then, so sticking stays likely for some samples more, in which what would
+hold it goes on growing, and the largest force that is believed in is too high. Nor is the motion that the smoother
+finds at first the right one: its model draws the force anew when sliding begins, and spreads the jump over samples. So
+the readings themselves are asked. The mass is at rest until t_0, then
 
-    m v(t_1) = int_{t_0}^{t_1} (pull - friction) dt,
+    m v' = pull - f(v),   f(0) = pull(t_0),
 
-pull being all but friction, which tells t_0. In between friction falls from pull(t_0) to what it is at t_1: at once by
-a law that is steep at rest, only at the end by one that is flat there, which are bounds; the largest force that is
-believed in is another one from above. The value is that of a law that falls evenly with the speed, whose friction has
-fallen by a third on average, because the speed grows with the square of time; the standard deviation has half the
-difference of the bounds in it. A level that falls off over speeds far below those of the first samples of sliding, as
-by the logarithms of Dieterich and Ruina, comes out too low.
+pull being all but friction. f falls to a level, about the force that was found at t_1, where the mass slides for sure,
+and stays there: it falls at once, or evenly with the speed. t_0 and the level have the density that the readings give
+them, from the stop on until the mass is twice as fast as at t_1. The value is that of the even fall; its standard
+deviation has half the difference from that of a fall at once in it. A fall that the readings contradict is left out.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+import scipy.stats
 
 from spookax._typing import Float
 from spookax.study.latent.sliding import SURE, phases
 
 _HOLDS = 0.5  # probability from which on a regime is taken to hold
 _FAST = 3.0  # standard deviations of the velocity
+_SLOW = 0.3  # of the velocity at t_1: slower is taken for rest, if the readings agree
 _TOLD = 2.0  # standard deviations: a force that is not told, as in a gap of the readings, is no static friction
 _BRIEF = 3  # samples: shorter stops tell no static friction
-_FINE = 20  # places of a step that are looked at
-_STAYS = (0.0, 2 / 3, 1.0)  # of the fall of friction: a law that is steep at rest, even, flat
+_REST = 5  # samples of rest that have to be seen before a motion
+_BEFORE = 40  # samples before t_1 that are looked at
+_FASTER = 2.0  # times the velocity at t_1, up to which readings are looked at
+_FINE = 5  # parts of a step
+_STARTS, _LEVELS, _WIDEST = 41, 11, 2.5  # grid: places of t_0, levels, of these the farthest in standard deviations
+_ZOOMS, _COUNTS = 3, 1e-3  # times that it is drawn anew, over what has this share of the largest density
+_FLAT = 4.0  # of which the root is taken before each: a ridge between the places of a coarse grid is not lost
+_OFF = 0.05  # of the force at t_1, by which the level may differ from it
+_UNLIKELY = 1e-3  # probability of a misfit as large, below which the motion is another one
 
 
 class Static(NamedTuple):
@@ -40,30 +48,97 @@ class Static(NamedTuple):
     times: list[float]
 
 
-class Slip(NamedTuple):
-    """The samples of a stop and of what follows up to where the mass slides for sure; the motion that begins is
-    positive.
+class Read(NamedTuple):
+    """What is read of a contact's motion: "displacement", "velocity" or "acceleration", the readings, NaN where there
+    is none, and the standard deviation of one.
     """
+
+    kind: str
+    y: Float[np.ndarray, " k"]
+    noise: float
+
+
+class Broken(NamedTuple):
+    """How a mass broke away: pull that held it, with standard deviation [N], when [s], and how likely readings are that
+    fit no better.
+    """
+
+    held: float
+    sd: float
+    time: float
+    likely: float
+
+
+class Slip(NamedTuple):
+    """Samples from rest to where the mass is twice as fast as at t_1; the motion that begins is positive."""
 
     time: Float[np.ndarray, " k"]
     pull: Float[np.ndarray, " k"]  # of all but friction [N]
+    read: Read
     mass: float
+    v: float  # velocity at t_1 [m/s]
+    level: float  # friction at t_1, with standard deviation [N]
+    level_sd: float
+    last: int  # sample at t_1, before which it breaks away
 
-    def broke_away(self, v: float, friction: float, stays: float) -> tuple[float, float]:
-        """Pull and time at which it did, from velocity and friction at the end.
+    def broke_away(self, even: bool) -> Broken:
+        """By a friction that falls evenly with the speed, or at once; on a grid that is drawn around what is likely."""
+        starts, off = np.linspace(0.0, float(self.last), _STARTS), np.linspace(-_WIDEST, _WIDEST, _LEVELS)
+        for zoom in range(_ZOOMS + 1):
+            misfit = self._misfit(starts, self.level + self.level_sd * off, even)
+            if not np.any(np.isfinite(misfit)):
+                return Broken(self.level, self.level_sd, float(self.time[self.last]), 0.0)
+            weight = -0.5 * (misfit + off**2)
+            share = np.exp((weight - np.max(weight)) / _FLAT ** (_ZOOMS - zoom))
+            if zoom < _ZOOMS:
+                starts, off = (
+                    _around_the_best(starts, np.max(share, axis=1)),
+                    _around_the_best(off, np.max(share, axis=0)),
+                )
+        share = np.sum(share, axis=1) / np.sum(share)
+        held = self._at(self.pull, starts)
+        mean, when = float(share @ held), float(share @ self._at(self.time, starts))
+        grows = float(np.interp(share @ starts, np.arange(self.last), np.abs(np.diff(self.pull[: self.last + 1]))))
+        sd = float(np.sqrt(share @ (held - mean) ** 2 + (grows / _FINE) ** 2))  # no time is told better than to a part
+        left = max(int(np.sum(np.isfinite(self.read.y))) - 3, 1)
+        return Broken(mean, sd, when, float(scipy.stats.chi2.sf(np.min(misfit), left)))
 
-        **Arguments:** `stays`: what share of its fall is still there, on average over the time since.
+    def _at(self, a: Float[np.ndarray, " k"], places: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+        """Between the samples."""
+        return np.interp(places, np.arange(len(a)), a)
+
+    def _misfit(
+        self, starts: Float[np.ndarray, " p"], level: Float[np.ndarray, " l"], even: bool
+    ) -> Float[np.ndarray, "p l"]:
+        """Sum of squares of what the readings leave, in their standard deviations; infinite where friction would not
+        fall.
         """
         places = np.linspace(0.0, len(self.time) - 1.0, _FINE * (len(self.time) - 1) + 1)
-        time, pull = (np.interp(places, np.arange(len(a)), a) for a in (self.time, self.pull))
-        pushed = np.cumsum((pull[1:] + pull[:-1]) / 2 * np.diff(time))
-        pushed = pushed[-1] - np.concatenate([[0.0], pushed])
-        braked = (time[-1] - time) * (friction + stays * (pull - friction))
-        over = pushed - braked - self.mass * v
-        enough = np.flatnonzero(over >= 0)
-        # friction at the end is not known exactly: where no time gives enough, the one that gives most
-        at = int(enough[-1]) if len(enough) else int(np.argmax(over))
-        return float(pull[at]), float(time[at])
+        time, pull = self._at(self.time, places), self._at(self.pull, places)
+        begin, held = self._at(self.time, starts)[:, None], self._at(self.pull, starts)[:, None]
+        v, z = np.zeros((2, len(starts), len(level)))
+        seen = np.zeros((len(self.time), *v.shape))
+        for i in range(len(time)):
+            friction = level + (held - level) * (np.maximum(1.0 - v / self.v, 0.0) if even else 0.0)
+            rate = np.where(time[i] >= begin, (pull[i] - friction) / self.mass, 0.0)
+            if i % _FINE == 0:
+                seen[i // _FINE] = {"displacement": z, "velocity": v, "acceleration": rate}[self.read.kind]
+            if i + 1 < len(time):
+                step = np.clip(time[i + 1] - begin, 0.0, time[i + 1] - time[i])
+                after = np.maximum(v + step * ((pull[i] + pull[i + 1]) / 2.0 - friction) / self.mass, 0.0)
+                z, v = z + step * (v + after) / 2.0, after
+        there = np.isfinite(self.read.y)
+        left = (self.read.y[there, None, None] - seen[there]) / self.read.noise
+        if self.read.kind == "displacement":  # where it rests is not known
+            left = left - np.mean(left, axis=0)
+        return np.where(held >= level, np.sum(left**2, axis=0), np.inf)
+
+
+def _around_the_best(places: Float[np.ndarray, " p"], share: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+    """As many places, over those that count and one to either side."""
+    counts = np.flatnonzero(share > _COUNTS)
+    low, high = max(int(counts[0]) - 1, 0), min(int(counts[-1]) + 1, len(places) - 1)
+    return np.linspace(places[low], places[high], len(places))
 
 
 def static_friction(
@@ -73,6 +148,7 @@ def static_friction(
     sd: Float[np.ndarray, "k 3"],
     probability: Float[np.ndarray, "k 3"],
     mass: float,
+    read: Read,
 ) -> Static | None:
     """From stops that end in sliding; None where there is none.
 
@@ -87,30 +163,41 @@ def static_friction(
         after = np.flatnonzero(moves[end:])
         if end - begin + 1 < _BRIEF or not len(after) or (slides := end + int(after[0])) == told:
             continue
-        told, way, of = slides, float(np.sign(v[slides])), slice(begin, slides + 1)
-        slip = Slip(time[of], way * pull[of], mass)
-        value, own, at = _of(slip, way * x[slides], sd[slides], float(np.max(way * x[of, 2])))
-        if value > _TOLD * max(own, sd[slides, 2]):
-            values.append(value)
-            sds.append(own)
-            times.append(at)
+        told, way = slides, float(np.sign(v[slides]))
+        first, last = _around(way * v, sd[:, 1], int(begin), slides)
+        of = slice(first, last + 1)
+        own = Read(read.kind, way * read.y[of], read.noise)
+        if np.sum(np.isfinite(own.y[: slides - first])) < _REST:
+            continue
+        level = float(way * x[slides, 2])
+        level_sd = float(np.hypot(sd[slides, 2], _OFF * level))
+        slip = Slip(time[of], way * pull[of], own, mass, float(way * v[slides]), level, level_sd, slides - first)
+        falls = [one for one in map(slip.broke_away, (True, False)) if one.likely > _UNLIKELY]
+        if not falls:
+            continue
+        one, other = falls[0], falls[-1]
+        own_sd = float(np.hypot(one.sd, (other.held - one.held) / 2.0))
+        if one.held > _TOLD * max(own_sd, sd[slides, 2]):
+            values.append(one.held)
+            sds.append(own_sd)
+            times.append(one.time)
     return static_of(values, sds, times) if values else None
 
 
-def _of(
-    slip: Slip, x: Float[np.ndarray, " 3"], sd: Float[np.ndarray, " 3"], largest: float
-) -> tuple[float, float, float]:
-    """Static friction, its standard deviation, and the time of breaking away; `largest`: force that was believed in."""
-
-    def by(stays: float, faster: float = 0.0, higher: float = 0.0) -> tuple[float, float]:
-        return slip.broke_away(x[1] + faster * sd[1], x[2] + higher * sd[2], stays)
-
-    noise = 0.0
-    for stays in _STAYS:
-        one, other = by(stays, faster=1)[0] - by(stays, faster=-1)[0], by(stays, higher=1)[0] - by(stays, higher=-1)[0]
-        noise += (one**2 + other**2) / 4.0 / len(_STAYS)
-    (steep, _), (value, at), (flat, _) = map(by, _STAYS)
-    return value, float(np.sqrt(noise + ((max(steep, largest) - flat) / 2.0) ** 2)), at
+def _around(v: Float[np.ndarray, " k"], sd: Float[np.ndarray, " k"], begin: int, slides: int) -> tuple[int, int]:
+    """First sample of the rest before a motion, and last sample at which that is slower than `_FASTER` times what it is
+    at `slides`.
+    """
+    rests = np.abs(v) < np.maximum(_SLOW * v[slides], _FAST * sd)
+    first = slides - 1
+    while first > begin and not rests[first]:
+        first -= 1
+    while first > max(begin, slides - _BEFORE) and rests[first - 1]:
+        first -= 1
+    last = slides
+    while last + 1 < len(v) and v[last + 1] > v[last] and v[last] < _FASTER * v[slides]:
+        last += 1
+    return first, last
 
 
 def static_of(values: list[float], sds: list[float], times: list[float]) -> Static:

@@ -204,7 +204,7 @@ def force_of_regimes(
 def scales_of(record: Record, m: LinearMechanism, setting: Setting) -> tuple[Scales, Force]:
     """Orders of magnitude, from the model of one regime at its largest evidence; and what that model finds."""
     x0, sd = _began(record, m, setting)
-    q = m.size // 2
+    q = m.coordinates
     s, F, B, E = (np.asarray(a) for a in (m.slip, m.F, m.B, m.E))
     mass = -1.0 / np.diag(s @ E)  # what a contact has to move
     pushed = mass * np.std(record.u @ (s @ B).T, axis=0)
@@ -232,7 +232,7 @@ def _began(record: Record, m: LinearMechanism, setting: Setting) -> tuple[np.nda
     """Coordinates and rates at the start, as far as the first readings tell, and standard deviations of them; what is
     not read goes with what is, as in a free oscillation.
     """
-    q, F = m.size // 2, np.asarray(m.F)
+    q, F = m.coordinates, np.asarray(m.F)
     x0, sd = np.zeros(2 * q), np.zeros(2 * q)
     for (kind, i), channel in zip(setting.reads, record.y.T, strict=True):
         number = ("displacement", "velocity", "acceleration").index(kind)
