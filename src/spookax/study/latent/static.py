@@ -35,6 +35,7 @@ _STARTS, _LEVELS, _WIDEST = 41, 11, 2.5  # grid: places of t_0, levels, of these
 _ZOOMS, _COUNTS = 3, 1e-3  # times that it is drawn anew, over what has this share of the largest density
 _FLAT = 4.0  # of which the root is taken before each: a ridge between the places of a coarse grid is not lost
 _OFF = 0.05  # of the force at t_1, by which the level may differ from it
+_FAR = 1e12
 _UNLIKELY = 1e-3  # probability of a misfit as large, below which the motion is another one
 
 
@@ -84,24 +85,25 @@ class Slip(NamedTuple):
     def broke_away(self, even: bool) -> Broken:
         """By a friction that falls evenly with the speed, or at once; on a grid that is drawn around what is likely."""
         starts, off = np.linspace(0.0, float(self.last), _STARTS), np.linspace(-_WIDEST, _WIDEST, _LEVELS)
-        for zoom in range(_ZOOMS + 1):
-            misfit = self._misfit(starts, self.level + self.level_sd * off, even)
-            if not np.any(np.isfinite(misfit)):
-                return Broken(self.level, self.level_sd, float(self.time[self.last]), 0.0)
-            weight = -0.5 * (misfit + off**2)
-            share = np.exp((weight - np.max(weight)) / _FLAT ** (_ZOOMS - zoom))
-            if zoom < _ZOOMS:
-                starts, off = (
-                    _around_the_best(starts, np.max(share, axis=1)),
-                    _around_the_best(off, np.max(share, axis=0)),
-                )
+        for zoom in range(_ZOOMS, 0, -1):
+            share, _ = self._shares(starts, off, even, _FLAT**zoom)
+            starts, off = _around_the_best(starts, np.max(share, axis=1)), _around_the_best(off, np.max(share, axis=0))
+        share, misfit = self._shares(starts, off, even)
         share = np.sum(share, axis=1) / np.sum(share)
         held = self._at(self.pull, starts)
         mean, when = float(share @ held), float(share @ self._at(self.time, starts))
         grows = float(np.interp(share @ starts, np.arange(self.last), np.abs(np.diff(self.pull[: self.last + 1]))))
         sd = float(np.sqrt(share @ (held - mean) ** 2 + (grows / _FINE) ** 2))  # no time is told better than to a part
         left = max(int(np.sum(np.isfinite(self.read.y))) - 3, 1)
-        return Broken(mean, sd, when, float(scipy.stats.chi2.sf(np.min(misfit), left)))
+        return Broken(mean, sd, when, float(scipy.stats.chi2.sf(misfit, left)))
+
+    def _shares(
+        self, starts: Float[np.ndarray, " p"], off: Float[np.ndarray, " l"], even: bool, flat: float = 1.0
+    ) -> tuple[Float[np.ndarray, "p l"], float]:
+        """Density of places and levels over its largest, to the power of 1 / `flat`; the least misfit."""
+        misfit = self._misfit(starts, self.level + self.level_sd * off, even)
+        weight = -0.5 * (misfit + off**2)
+        return np.exp((weight - np.max(weight)) / flat), float(np.min(misfit))
 
     def _at(self, a: Float[np.ndarray, " k"], places: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         """Between the samples."""
@@ -110,9 +112,7 @@ class Slip(NamedTuple):
     def _misfit(
         self, starts: Float[np.ndarray, " p"], level: Float[np.ndarray, " l"], even: bool
     ) -> Float[np.ndarray, "p l"]:
-        """Sum of squares of what the readings leave, in their standard deviations; infinite where friction would not
-        fall.
-        """
+        """Sum of squares of what the readings leave, in their standard deviations; `_FAR` where friction would grow."""
         places = np.linspace(0.0, len(self.time) - 1.0, _FINE * (len(self.time) - 1) + 1)
         time, pull = self._at(self.time, places), self._at(self.pull, places)
         begin, held = self._at(self.time, starts)[:, None], self._at(self.pull, starts)[:, None]
@@ -131,7 +131,7 @@ class Slip(NamedTuple):
         left = (self.read.y[there, None, None] - seen[there]) / self.read.noise
         if self.read.kind == "displacement":  # where it rests is not known
             left = left - np.mean(left, axis=0)
-        return np.where(held >= level, np.sum(left**2, axis=0), np.inf)
+        return np.where(held >= level, np.sum(left**2, axis=0), _FAR)
 
 
 def _around_the_best(places: Float[np.ndarray, " p"], share: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
@@ -161,7 +161,7 @@ def static_friction(
     for end in np.flatnonzero(sticks[:-1] & ~sticks[1:]):
         begin = end - int(np.argmin(sticks[: end + 1][::-1])) + 1 if not np.all(sticks[: end + 1]) else 0
         after = np.flatnonzero(moves[end:])
-        if end - begin + 1 < _BRIEF or not len(after) or (slides := end + int(after[0])) == told:
+        if end - begin + 1 < _BRIEF or not len(after) or (slides := int(end + after[0])) == told:
             continue
         told, way = slides, float(np.sign(v[slides]))
         first, last = _around(way * v, sd[:, 1], int(begin), slides)
