@@ -1,7 +1,8 @@
 """The frame of Marino and Cicirello (2023), real: from two displacements to the friction of its contact at three loads.
 
 The mass is that of their hammer test; damping and stiffness start there, and are corrected. One load takes no part
-at last: law, damping and stiffness are between those of the others.
+at last: law, damping and stiffness are between those of the others. A chart like their figure 19 is drawn in
+`docs/figures`.
 """
 
 import os
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from spookax.report.charts import law_chart
+from spookax.report.svg import svg
 from spookax.study.latent.forward import SUBSTEPS, forward
 from spookax.study.latent.laws import SceneLaw
 from spookax.study.latent.mechanism import Mechanism, Oscillator
@@ -16,6 +19,7 @@ from spookax.study.latent.record import read_records
 from spookax.study.latent.run import latent
 from spookax.study.latent.section import LatentStudy
 
+from .latent_sweeps import FIGURES
 from .measure import Row, row
 
 LOADS = {250: 2.5, 350: 3.5, 550: 5.5}  # disc [g]: normal force [N]
@@ -44,10 +48,12 @@ def study(grams: int) -> LatentStudy:
 
 def run() -> list[Row]:
     """Forward prediction of every load, force over the speed, and of one load that took no part."""
-    rows, laws, found, offsets = [], {}, {}, {}
+    rows, laws, found, offsets, points = [], {}, {}, {}, []
     for grams, normal in LOADS.items():
         of = f"{normal} N"
-        content = latent(study(grams)).content
+        fit = latent(study(grams))
+        content = fit.content
+        points.append([fit.states[f"contact/mass/points/{name}"] for name in ("speed", "force")])
         (told,) = content["runs"].values()
         laws[grams] = SceneLaw(**content["contacts"]["mass"]["law"]["in_scene"])
         found[grams] = [content["mechanism"]["numbers"][name]["used"] for name in ("damping", "stiffness")]
@@ -71,8 +77,18 @@ def run() -> list[Row]:
     for name, offset in (("zeros of its own sensors", offsets[350]), ("zeros as they are", 0.0)):
         [nmse] = forward(scene, known.readings, record, known.loads(seen, [offset]), start).nmse
         rows.append(row("3.5 N by the law of the others", f"NMSE of the prediction, {name}", nmse, "%"))
+    _drawn(points, laws)
     return rows
 
 
-def _level(law: SceneLaw, speed: float) -> float:
+def _drawn(points: list[list[np.ndarray]], laws: dict[int, SceneLaw]) -> None:
+    """Samples that slide and laws over the speed, of every load."""
+    every = np.concatenate([speed for speed, _ in points]), np.concatenate([force for _, force in points])
+    speed = np.linspace(0.0, float(np.max(every[0])), 201)
+    lines = {f"{LOADS[grams]} N": _level(law, speed) for grams, law in laws.items()}
+    chart = law_chart("friction against the speed, three normal forces", "force [N]", every, speed, lines)
+    (FIGURES / "latent_frame.svg").write_text(svg(chart), encoding="utf-8")
+
+
+def _level(law: SceneLaw, speed: float | np.ndarray) -> float | np.ndarray:
     return law.coulomb + law.excess * np.exp(-((speed / law.speed) ** law.exponent)) + law.viscous * speed

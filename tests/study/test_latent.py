@@ -22,6 +22,7 @@ from spookax.study.latent.base import base_motion
 from spookax.study.latent.correction import correction
 from spookax.study.latent.evidence import laplace, maximum
 from spookax.study.latent.mechanism import Mechanism
+from spookax.study.latent.outcome import stops_of
 from spookax.study.latent.record import Record, read_latent, read_records
 from spookax.study.latent.sliding import Points
 from spookax.study.latent.static import Read, Slip, static_friction, static_of
@@ -99,6 +100,34 @@ def test_a_gap_in_equal_steps_is_missing_readings(written):
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(record.y[:, 0])), [20, 21])
     np.testing.assert_allclose(record.u[:, 0], np.sin(record.time), atol=2e-4)
     assert "59 steps of 0.01 s, 2 without a reading" in CliRunner().invoke(app, ["check", str(path)]).output
+
+
+def test_a_gap_in_which_the_load_is_not_known_is_refused(written):
+    """A straight line over ten seconds is no sine; two windows are."""
+    time = np.delete(0.01 * np.arange(3000), np.arange(1000, 2000))
+    with pytest.raises(
+        FileError, match=r"the force is not known between 9\.99 and 20 s.*off a straight line by 0\.7"
+    ) as e:
+        read_records(read_latent(written(time=time)))
+    windows = re.search(r"windows: [\[\]., 0-9]+", str(e.value))
+    assert windows
+    path = written(STUDY.replace("time: t", f"{windows[0].rstrip(', ')}, time: t"), time=time)
+    assert [len(record.y) for record in read_records(read_latent(path))] == [1000, 1000]
+    text = (path.parent / "run.csv").read_text().splitlines()
+    held = [",".join([row.split(",")[0], "2", row.split(",")[2]]) for row in text[1:]]
+    written(time=time)
+    (path.parent / "run.csv").write_text("\n".join([text[0], *held]) + "\n", encoding="utf-8")
+    [record] = read_records(read_latent(path))  # a load that does not change is known
+    assert len(record.y) == 3000
+
+
+def test_stops_in_a_gap_are_not_told():
+    read, sticks = np.ones(100, dtype=bool), np.zeros(100)
+    read[30:80] = False
+    for a, b in ((5, 8), (28, 60), (70, 79), (85, 90)):
+        sticks[a : b + 1] = 0.6
+    probability = np.stack([0.9 - sticks, sticks, np.full(100, 0.1)], axis=1)
+    assert stops_of(probability, read) == [(5, 8), (85, 90)]
 
 
 def test_stamps_are_kept_and_long_steps_are_cut(written, rng):
@@ -354,11 +383,15 @@ def simulated(length: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_chain_through_the_shell(tmp_path):
-    """From two files to the force, a law, a scene; stiffness and damping given 10 % and 40 % wrong are corrected."""
-    for name, length, seed in (("seen", 1200, 6), ("kept", 600, 5)):
+    """From two files to the force, a law, a scene; stiffness and damping given 10 % and 40 % wrong are corrected. The
+    first has a gap of a thousand readings."""
+    truth = {}
+    for name, length, seed, gap in (("seen", 2200, 6, slice(700, 1700)), ("kept", 600, 5, slice(0))):
         time, load, z = simulated(length, seed)
-        y = z + 4e-6 * np.random.default_rng(seed).normal(size=length)
-        rows = "\n".join(f"{a:.5f},{b:.7f},{c * 1e3:.7f}" for a, b, c in zip(time, load, y, strict=True))
+        truth[name] = z
+        y = [f"{c * 1e3:.7f}" for c in z + 4e-6 * np.random.default_rng(seed).normal(size=length)]
+        y[gap] = [""] * len(y[gap])
+        rows = "\n".join(f"{a:.5f},{b:.7f},{c}" for a, b, c in zip(time, load, y, strict=True))
         (tmp_path / f"{name}.csv").write_text(f"t [s],F [N],x [mm]\n{rows}\n", encoding="utf-8")
     (tmp_path / "study.yaml").write_text(
         """
@@ -379,7 +412,12 @@ latent: {mass: 0.8, damping: 2.8, stiffness: 440.0, correct: [damping, stiffness
     assert numbers["damping"]["used"] == pytest.approx(2.0, abs=4 * numbers["damping"]["sd"] + 0.1)
     static = content["contacts"]["mass"]["static_friction"]
     assert static["mean"] == pytest.approx(1.6, abs=2 * static["sd"])
-    assert content["runs"]["seen"]["prediction_nmse"] < 1.0
+    seen = content["runs"]["seen"]
+    assert seen["missing"] == 1000
+    gap = slice(710, 1690)
+    begin, end = 0.0025 * gap.start, 0.0025 * gap.stop
+    assert not any(begin < a < b < end for a, b in seen["contacts"]["mass"]["stops"])
+    assert seen["prediction_nmse"] < 1.0
     assert content["runs"]["kept"]["prediction_nmse"] < 1.0
     force = np.genfromtxt(out / "seen_force.csv", delimiter=",", names=True)
     fast = np.abs(force["velocity_ms"]) > 0.1
@@ -395,4 +433,6 @@ latent: {mass: 0.8, damping: 2.8, stiffness: 440.0, correct: [damping, stiffness
     assert done.exit_code == 0, done.output
     again = np.genfromtxt(tmp_path / "again.csv", delimiter=",", skip_header=1)
     with np.load(out / "states.npz") as states:
+        off = (states["seen/mass/displacement"] - truth["seen"]) / states["seen/mass/displacement_sd"]
+        assert np.mean(np.abs(off[gap]) < 1.645) > 0.8
         np.testing.assert_allclose(again[::4, 2], states["seen/displacement/predicted"], atol=1e-9)

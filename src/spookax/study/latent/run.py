@@ -257,14 +257,14 @@ def _static(number: int, records: Sequence[Record], found: Fitted, own: Sequence
     place = setting.contacts[number]
     channel = min((SENSORS.index(kind), k) for k, (kind, of) in enumerate(setting.reads) if of == place)[1]
     noise = float(np.exp(setting.split(jnp.asarray(found.log))[2][channel]))
-    for r, every, f in zip(records, found.forces, own, strict=True):
-        mass, pull = pull_on(number, found.posterior.m, r.u, every.x)
+    for r, whole, f in zip(records, found.forces, own, strict=True):
+        mass, pull = pull_on(number, found.posterior.m, r.u, whole.x)
         read = Read(setting.reads[channel][0], r.y[:, channel], noise)
         stops.append(static_friction(r.time, pull, f.x, f.sd, f.probability, mass, read))
-    found = [each for one in stops if one for each in zip(one.values, one.sds, one.times, strict=True)]
-    if not found:
+    every = [each for one in stops if one for each in zip(one.values, one.sds, one.times, strict=True)]
+    if not every:
         return None
-    values, sds, times = map(list, zip(*found, strict=True))
+    values, sds, times = map(list, zip(*every, strict=True))
     return static_of(values, sds, times)
 
 
