@@ -65,7 +65,7 @@ def run() -> list[Row]:
         rows.append(row(of, "static friction", static["mean"], "N"))
         rows.append(row(of, "sd of it", static["sd"], "N"))
         for speed in SPEEDS:
-            rows.append(row(of, f"friction at {1e3 * speed:g} mm/s", float(_level(laws[grams], speed)), "N"))
+            rows.append(row(of, f"friction at {1e3 * speed:g} mm/s", float(_level(laws[grams], np.array(speed))), "N"))
     share = (3.5 - 2.5) / (5.5 - 2.5)
     between = SceneLaw(*(float((1 - share) * a + share * b) for a, b in zip(laws[250], laws[550], strict=True)))
     damping, stiffness = ((1 - share) * a + share * b for a, b in zip(found[250], found[550], strict=True))
@@ -90,5 +90,5 @@ def _drawn(points: list[list[np.ndarray]], laws: dict[int, SceneLaw]) -> None:
     (FIGURES / "latent_frame.svg").write_text(svg(chart), encoding="utf-8")
 
 
-def _level(law: SceneLaw, speed: float | np.ndarray) -> float | np.ndarray:
+def _level(law: SceneLaw, speed: np.ndarray) -> np.ndarray:
     return law.coulomb + law.excess * np.exp(-((speed / law.speed) ** law.exponent)) + law.viscous * speed

@@ -38,7 +38,10 @@ def run() -> list[Row]:
     sd = np.sqrt(np.diag(found.covariance))
     rows = [*_told("Laplace", found.log, sd), row("Laplace", "gradients", found.best.calls + 2 * len(sd), "")]
     evidence = -found.best.cost + np.linalg.slogdet(2 * np.pi * found.covariance)[1] / 2
-    rows += [row("Laplace", "log evidence", evidence, ""), row("Laplace", "processor time, with compilation", seconds, "s")]
+    rows += [
+        row("Laplace", "log evidence", evidence, ""),
+        row("Laplace", "processor time, with compilation", seconds, "s"),
+    ]
     for method in (_variational, _sampled):
         print(*rows, sep="\n", flush=True)
         rows += method(found)

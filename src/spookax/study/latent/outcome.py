@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from spookax._typing import Float
+from spookax._typing import Bool, Float
 from spookax.scene import Scene, write_scene
 from spookax.study.identifying.estimate import finite_json
 from spookax.study.latent.forward import Forward
@@ -92,7 +92,7 @@ def contact_arrays(contact: str, laws: Sequence[Law], points: Points) -> dict[st
     return {f"contact/{contact}/{name}": a for name, a in found.items()}
 
 
-def stops_of(probability: np.ndarray, read: np.ndarray) -> list[tuple[int, int]]:
+def stops_of(probability: Float[np.ndarray, "k 3"], read: Bool[np.ndarray, " k"]) -> list[tuple[int, int]]:
     """First and last sample of every stop: where sticking is the likeliest regime. In a gap of the readings nothing
     tells regimes apart: half of the samples of a stop have to be `read`.
     """
@@ -118,7 +118,7 @@ def run_told(record: Record, known: AbstractKnown, simulated: Forward) -> dict[s
 
 def used_told(record: Record, contacts: Mapping[str, Force], alone: Force) -> dict[str, Any]:
     """Of a recording that took part: evidence, and of every contact how much of what was read it sticks, and when."""
-    own, read = {}, np.isfinite(record.y).any(axis=1)
+    own, read = {}, np.asarray(np.isfinite(record.y).any(axis=1))
     for name, force in contacts.items():
         stops = stops_of(force.probability, read)
         sticks = sum(int(np.sum(read[a : b + 1])) for a, b in stops) / int(np.sum(read))
