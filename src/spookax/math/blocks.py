@@ -14,6 +14,7 @@ import numpy as np
 from .._typing import AnyArray, Array, Float, Int, Shaped
 from . import rotation
 from .product import matmul
+from .selection import selected
 
 Key = tuple[int, ...]
 
@@ -55,11 +56,13 @@ def take(values: Shaped[Array, "k ..."], index: Sequence[int]) -> Shaped[Array, 
     if len(index) == 0 or list(index) == list(range(index[0], index[0] + len(index))):
         first = index[0] if len(index) else 0
         return jax.lax.slice_in_dim(values, first, first + len(index))
-    return gathered(values, np.asarray(index))
+    return selected(values, index)
 
 
 def gathered(values: Shaped[Array, "k ..."], places: Int[Array | np.ndarray, "..."]) -> Shaped[Array, "..."]:
     """The entries of an array at these places, none of them negative or beyond its end."""
+    if isinstance(places, np.ndarray):
+        return selected(values, places.reshape(-1)).reshape(*places.shape, *values.shape[1:])
     places = places.astype(np.int32)[..., None]
     lead = places.ndim - 1
     blocks = jax.lax.GatherDimensionNumbers(tuple(range(lead, lead + values.ndim - 1)), (0,), (0,))

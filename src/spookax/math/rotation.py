@@ -17,10 +17,10 @@ from jax.custom_derivatives import SymbolicZero
 
 from .._typing import Array, Float, Matrix3, Quaternion, Vector3
 from .product import matmul, matvec
+from .selection import selected
 
-_LEVI_CIVITA = np.zeros((3, 3, 3))  # [k, i, j]: x_k -> entry (i, j) of the cross-product matrix
-for _k, _i, _j in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-    _LEVI_CIVITA[_k, _i, _j], _LEVI_CIVITA[_k, _j, _i] = -1.0, 1.0
+_OF_SKEW = (-1, 2, 1, 2, -1, 0, 1, 0, -1)  # which component stands where in a cross-product matrix, and its sign
+_SIGNS = (0.0, -1.0, 1.0, 1.0, 0.0, -1.0, -1.0, 1.0, 0.0)
 
 _PRODUCT = np.zeros((4, 4, 4))  # [i, j, k]: a_i b_j -> component k of the Hamilton product
 for _i, _j, _k, _s in (
@@ -131,8 +131,8 @@ def minus(e1: Quaternion, e0: Quaternion) -> Vector3:
 
 def skew(x: Float[Array, "... 3"]) -> Float[Array, "... 3 3"]:
     """Cross-product matrix [x], with [x] y = x × y."""
-    table = jnp.asarray(_LEVI_CIVITA.reshape(3, 9), dtype=x.dtype)
-    return matmul(x.reshape(-1, 3), table).reshape(*x.shape, 3)
+    signs = np.array(_SIGNS, dtype=x.dtype).reshape((1,) * (x.ndim - 1) + (9,))
+    return (selected(x, _OF_SKEW, -1) * signs).reshape(*x.shape, 3)
 
 
 def cross(a: Float[Array, "... 3"], b: Float[Array, "... 3"]) -> Float[Array, "... 3"]:
