@@ -19,11 +19,22 @@ from .selection import selected
 Key = tuple[int, ...]
 
 
+@jax.custom_jvp
 def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Inverse of a small matrix with positive definite symmetric part: halves, down to closed forms of size 3.
 
     Raises nothing: a singular matrix gives non-finite numbers, which the callers test.
     """
+    return _inverse(m)
+
+
+@inverse.defjvp
+def _inverse_jvp(primals, tangents):
+    found = inverse(*primals)
+    return found, -matmul(matmul(found, tangents[0]), found)
+
+
+def _inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
     n = m.shape[-1]
     if n == 1:
         return 1 / m
@@ -36,9 +47,9 @@ def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
         return columns.T / jnp.sum(m[0] * columns[0])
     k = 3 if n <= 6 else n // 2
     a, b, c, d = m[:k, :k], m[:k, k:], m[k:, :k], m[k:, k:]
-    ai = inverse(a)
+    ai = _inverse(a)
     left = matmul(c, ai)
-    si = inverse(d - matmul(left, b))
+    si = _inverse(d - matmul(left, b))
     right = matmul(ai, b)
     corner = matmul(right, si)
     return jnp.block([[ai + matmul(corner, left), -corner], [-matmul(si, left), si]])
