@@ -40,7 +40,7 @@ def test_batches(factors):
     close(jax.vmap(jax.vmap(matmul, (0, None)), (None, 0))(A, B), np.einsum("aik,bkj->baij", A, B))
 
 
-@pytest.mark.parametrize("narrow", [3, 16, 17])  # written out up to 16 columns
+@pytest.mark.parametrize("narrow", [3, 4, 5])  # written out up to 4 columns
 def test_long_times_small(narrow, rng):
     A, B = rng.normal(size=(300, narrow)), rng.normal(size=(narrow, 4))
     close(matmul(jnp.asarray(A), jnp.asarray(B)), A @ B, rtol=1e-12)

@@ -19,7 +19,7 @@ from .._typing import Array, Float, Matrix3, Quaternion, Vector3
 from .product import matmul, matvec
 from .selection import selected
 
-_OF_SKEW = (-1, 2, 1, 2, -1, 0, 1, 0, -1)  # which component stands where in a cross-product matrix, and its sign
+_OF_SKEW = (0, 2, 1, 2, 1, 0, 1, 0, 2)  # which component stands where in a cross-product matrix, and its sign
 _SIGNS = (0.0, -1.0, 1.0, 1.0, 0.0, -1.0, -1.0, 1.0, 0.0)
 
 _PRODUCT = np.zeros((4, 4, 4))  # [i, j, k]: a_i b_j -> component k of the Hamilton product
