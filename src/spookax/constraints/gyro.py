@@ -35,8 +35,9 @@ def _stumpff(u: Scalar) -> Float[Array, "3"]:
 @_stumpff.defjvp
 def _stumpff_jvp(primals, tangents):
     # d c_k/du = (k c_{k+2} - c_{k+1}) / 2
-    c = _series(*primals, 5)
-    return c[:3], (np.arange(1.0, 4.0, dtype=c.dtype) * c[2:] - c[1:4]) / 2 * tangents[0]
+    (u,), (u_dot,) = primals, tangents
+    c = _series(u, 5)
+    return c[:3], (np.arange(1.0, 4.0, dtype=c.dtype) * c[2:] - c[1:4]) / 2 * u_dot
 
 
 def _series(u: Scalar, count: int) -> Float[Array, " count"]:
