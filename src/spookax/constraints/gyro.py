@@ -21,9 +21,9 @@ from ..math.product import matmul, matvec
 
 _NEWTON_STEPS = 3
 
-_NEAR = 2e-3  # u below which the first four terms of the functions' series are exact to rounding
+_NEAR = 0.02  # u below which the first five terms of the functions' series are exact to rounding
 _FIRST = np.array([1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120])  # terms, and what the next ones are, over -u times the last
-_RATIOS = np.array([[1 / ((k + i) * (k + i + 1)) for k in range(1, 6)] for i in (1, 3, 5)])
+_RATIOS = np.array([[1 / ((k + i) * (k + i + 1)) for k in range(1, 6)] for i in (1, 3, 5, 7)])
 
 
 @jax.custom_jvp
@@ -48,8 +48,8 @@ def _series(u: Scalar, count: int) -> Float[Array, " count"]:
     sin = jnp.sin(t)
     far = [sin / t, (1 - jnp.cos(t)) / safe, (t - sin) / (t * safe)]
     far += [(1 / 2 - far[1]) / safe, (1 / 6 - far[2]) / safe][: count - 3]
-    first, (r_1, r_2, r_3) = _FIRST[:count].astype(u.dtype), _RATIOS[:, :count].astype(u.dtype)
-    near = first * (1 - u * r_1 * (1 - u * r_2 * (1 - u * r_3)))
+    first, (r_1, r_2, r_3, r_4) = _FIRST[:count].astype(u.dtype), _RATIOS[:, :count].astype(u.dtype)
+    near = first * (1 - u * r_1 * (1 - u * r_2 * (1 - u * r_3 * (1 - u * r_4))))
     return jnp.where(small, near, jnp.stack(far))
 
 
