@@ -1,4 +1,4 @@
-"""Derivatives through contact that users of other engines reported to be NaN or zero, by the number of the public thread.
+"""Derivatives through contact that users of other engines reported to be NaN or zero, by number of the public thread.
 
 The mechanisms of `test_public_cases` have joints as guides; here the shapes themselves touch, with friction.
 """
