@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._typing import Array, Float
 
@@ -51,11 +52,12 @@ def randomised_gradient(
         raise ValueError(f"`pairs` must be at least 2 for a scatter to be told, got {pairs}")
     if by not in ("values", "slopes"):
         raise ValueError(f"`by` must be 'values' or 'slopes', got {by!r}")
-    if not isinstance(sd, jax.core.Tracer) and not bool(jnp.all(jnp.asarray(sd) > 0)):
+    if not isinstance(sd, jax.core.Tracer) and not np.all(np.asarray(sd) > 0):
         raise ValueError(f"`sd` must be positive, got {sd}")
     x = jnp.asarray(x)
     xi = jax.random.normal(key, (pairs, *x.shape), dtype=x.dtype)
-    off = jnp.asarray(sd, dtype=x.dtype) * xi
+    scale = jnp.broadcast_to(jnp.asarray(sd, dtype=x.dtype), x.shape)[None]
+    off = scale * xi
     both = jnp.concatenate([x[None] + off, x[None] - off])
     if by == "slopes":
         values, slopes = jax.vmap(jax.value_and_grad(f))(both)
@@ -63,7 +65,7 @@ def randomised_gradient(
     else:
         values = jax.vmap(f)(both)
         difference = (values[:pairs] - values[pairs:]).reshape(pairs, *[1] * x.ndim)
-        each = difference / 2 * xi / jnp.asarray(sd, dtype=x.dtype)
+        each = difference / 2 * xi / scale
     means = (values[:pairs] + values[pairs:]) / 2
     chance = [jnp.std(a, axis=0, ddof=1) / jnp.sqrt(jnp.asarray(pairs, dtype=x.dtype)) for a in (means, each)]
     return Randomised(jnp.mean(means), jnp.mean(each, axis=0), *chance)
