@@ -75,6 +75,7 @@ LONG = {
     "interrupt": "Ctrl-C at 20 moments of `identify` and of `simulate`, first and later runs (minutes)",
     "dependencies": "libraries beside our own code: loops, box problems, linear systems, a baseline (minutes)",
     "contact_speed": "bodies that touch beside MuJoCo: time of a step, at rest and settling (minutes)",
+    "discs": "a step of a planar joint whose friction is a disc, beside rows with bounds",
     "contact_accuracy": "bodies that touch beside what is known: slopes, rolling, impacts (minutes; also .CASE)",
     "contact_batches": "batches of bodies that touch beside MJX, compiling beside the same without contacts (minutes)",
     **{
