@@ -139,8 +139,8 @@ def stack() -> Iterator[Row]:
 
 
 def pushed_box() -> Iterator[Row]:
-    """SimBenchmark's rolling test: a box of 10 kg is pushed askew and rolls on four balls of 1 kg, which are so far apart
-    that it does not tip."""
+    """SimBenchmark's rolling test: a box of 10 kg is pushed askew and rolls on four balls of 1 kg, which are so far
+    apart that it does not tip."""
     force, box, ball, steps = 20.0 * np.array([np.cos(0.6), np.sin(0.6)]), 10.0, 1.0, 400
     corners = {f"ball{i}": (3.0 * x, 3.0 * y) for i, (x, y) in enumerate([(1, 1), (1, -1), (-1, 1), (-1, -1)])}
     bodies = {n: _body((*at, 0.1), ball, (0.4 * ball * 0.01,) * 3) for n, at in corners.items()}

@@ -1,6 +1,7 @@
 """Friction of a planar joint: a step where both slides share a disc, beside rows with bounds of their own as before.
 
-A `backward` level, here nearly the same, keeps the slides apart: then each has a box, whose axes turn what slides askew.
+A `backward` level, here nearly the same, keeps the slides apart: then each has a box, whose axes turn what slides
+askew.
 """
 
 import jax.numpy as jnp
