@@ -17,14 +17,15 @@ SLIDES = {"rate": 0.3}
 def scene(**friction: float) -> sx.Scene:
     """A block that slides on a table and turns, pushed by two motors."""
     axes = {name: {"friction": {"coulomb": 1.0, **friction}} for name in ("x", "y")}
-    return sx.Scene(  # pyright: ignore
-        spookax=1,
-        step=0.005,
-        bodies={"block": {"mass": 2.0, "inertia": (0.02, 0.02, 0.03)}},
-        joints={"table": {"type": "planar", "child": "block", "axes": axes}},
-        motors={f"push_{name}": {"type": "torque", "joint": f"table.{name}"} for name in ("x", "y")},
-        initial={"table.x": SLIDES, "table.y": SLIDES},
-    )
+    data = {
+        "spookax": 1,
+        "step": 0.005,
+        "bodies": {"block": {"mass": 2.0, "inertia": (0.02, 0.02, 0.03)}},
+        "joints": {"table": {"type": "planar", "child": "block", "axes": axes}},
+        "motors": {f"push_{name}": {"type": "torque", "joint": f"table.{name}"} for name in ("x", "y")},
+        "initial": {"table.x": SLIDES, "table.y": SLIDES},
+    }
+    return sx.Scene.model_validate(data)
 
 
 def run() -> list[Row]:

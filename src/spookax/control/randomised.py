@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from .._typing import Array, Float
 
@@ -52,7 +53,7 @@ def randomised_gradient(
         raise ValueError(f"`pairs` must be at least 2 for a scatter to be told, got {pairs}")
     if by not in ("values", "slopes"):
         raise ValueError(f"`by` must be 'values' or 'slopes', got {by!r}")
-    if not isinstance(sd, jax.core.Tracer) and not np.all(np.asarray(sd) > 0):
+    if not isinstance(sd, Tracer) and not np.all(np.asarray(sd) > 0):
         raise ValueError(f"`sd` must be positive, got {sd}")
     x = jnp.asarray(x)
     xi = jax.random.normal(key, (pairs, *x.shape), dtype=x.dtype)
