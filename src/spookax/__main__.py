@@ -29,6 +29,8 @@ def main() -> int:
         except KeyboardInterrupt:
             _leave(stop, live)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: no traceback from within Python's own end
+    if stop.asked:  # nor another status from a second signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return status
 
 

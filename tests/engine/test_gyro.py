@@ -1,6 +1,12 @@
 """Fast free rotation: half transport keeps the spatial angular momentum to rounding and the energy in bounds."""
 
+import math
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from engine.mechanisms import (
     engine_states,
     inertia_matrices,
@@ -10,6 +16,8 @@ from engine.mechanisms import (
     simulate,
     tops,
 )
+
+from spookax.constraints import gyro
 
 INTERMEDIATE = (0.15, 15.0, 0.1)  # rad/s: mostly about the middle axis, where rotation is unstable
 
@@ -50,3 +58,22 @@ def test_a_heavy_top_is_second_order():
     coarse, fine = np.linalg.norm(ends[0] - ends[1]), np.linalg.norm(ends[1] - ends[2])
     assert coarse < 1e-3
     assert coarse / fine > 4
+
+
+def stumpff(u: float, derivative: int = 0) -> list[float]:
+    """The first three of Stumpff's functions after the cosine, from their series in exact numbers."""
+
+    def term(k: int, i: int) -> Fraction:
+        falling = math.prod(range(i - derivative + 1, i + 1))
+        return falling * (-1) ** i * Fraction(u) ** (i - derivative) / math.factorial(k + 2 * i)
+
+    return [float(sum(term(k, i) for i in range(derivative, 30))) for k in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("u", [0.0, 1e-12, 1e-4, 0.0199, 0.0201, 0.3, 4.0])  # on both sides of where the series ends
+def test_the_series_of_half_a_turn_and_their_derivatives(u):
+    """To rounding, and what the differences above the series leave of it: 1e-16 / u, and / u again each time."""
+    slope, at = jax.jacfwd(gyro._stumpff), jnp.asarray(u)
+    np.testing.assert_allclose(gyro._stumpff(at), stumpff(u), rtol=1e-13)
+    np.testing.assert_allclose(slope(at), stumpff(u, 1), rtol=1e-10)
+    np.testing.assert_allclose(jax.jacrev(slope)(at), stumpff(u, 2), rtol=1e-6)

@@ -29,9 +29,8 @@ def test_leading_axes(factors):
     close(matvec(jnp.asarray(A), jnp.asarray(B[..., 0])), np.einsum("bij,bj->bi", A, B[..., 0]))
 
 
-@pytest.mark.parametrize("repeat", [1, 40])  # 40 times as many are multiplied by the other road
-def test_batches(factors, repeat):
-    A, B = (np.tile(m, (repeat, 1, 1)) for m in factors)
+def test_batches(factors):
+    A, B = factors
     close(jax.vmap(matmul)(A, B), A @ B)
     close(jax.vmap(matmul, (None, 0))(A[0], B), A[0] @ B)
     close(jax.vmap(matmul, (0, None))(A, B[0]), A @ B[0])
@@ -41,7 +40,7 @@ def test_batches(factors, repeat):
     close(jax.vmap(jax.vmap(matmul, (0, None)), (None, 0))(A, B), np.einsum("aik,bkj->baij", A, B))
 
 
-@pytest.mark.parametrize("narrow", [3, 16, 17])  # outer products up to 16 columns
+@pytest.mark.parametrize("narrow", [3, 4, 5])  # written out up to 4 columns
 def test_long_times_small(narrow, rng):
     A, B = rng.normal(size=(300, narrow)), rng.normal(size=(narrow, 4))
     close(matmul(jnp.asarray(A), jnp.asarray(B)), A @ B, rtol=1e-12)

@@ -73,10 +73,10 @@ def dry_friction(
     That against motion forward; `backward` is said by the bounds of the rows.
     """
     index = np.array(system.friction_axes, dtype=int)
-    ratio = jnp.abs(rate[index]) / params.stribeck_speed[index]
+    ratio = jnp.abs(gathered(rate, index)) / gathered(params.stribeck_speed, index)
     safe = jnp.where(ratio > 0, ratio, 1.0)
-    power = jnp.where(ratio > 0, safe ** params.stribeck_exponent[index], 0.0)
-    level = params.coulomb[index] + params.stribeck_excess[index] * jnp.exp(-power)
+    power = jnp.where(ratio > 0, safe ** gathered(params.stribeck_exponent, index), 0.0)
+    level = gathered(params.coulomb, index) + gathered(params.stribeck_excess, index) * jnp.exp(-power)
     groups: dict[tuple[tuple[int, ...], tuple[str, ...]], list[tuple[int, int]]] = {}
     for n, learned in enumerate(system.networks):
         groups.setdefault((learned.sizes, learned.sees), []).extend((n, axis) for axis in learned.axes)

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._typing import Array, Float
 from ..math import rotation
+from ..math.blocks import gathered
 from ..math.product import matvec
 from ..system import Params, System
 from .shipped_joints import JointFrames
@@ -40,8 +41,8 @@ def geometry(system: System, params: Params) -> Geometry:
     parents = np.array([j.parent for j in system.joints], dtype=int) % (nb + 1)
     children = np.array([j.child for j in system.joints], dtype=int)
     return Geometry(
-        s_A=params.at - com[parents],
-        s_B=params.child_at - com[children],
+        s_A=params.at - gathered(com, parents),
+        s_B=params.child_at - gathered(com, children),
         q_A=params.parent_frame,
         q_B=params.child_frame,
         C_A=rotation.matrix(params.parent_frame),
@@ -56,10 +57,10 @@ def kinematics(system: System, r: Float[Array, "bodies 3"], e: Float[Array, "bod
     e = jnp.concatenate([e, jnp.zeros_like(e[:1]).at[:, 0].set(1.0)])
     nb, nj = system.num_bodies, len(system.joints)
     ends = np.array([j.parent for j in system.joints] + [j.child for j in system.joints], dtype=int) % (nb + 1)
-    R = rotation.matrix(e)[ends]
+    R = gathered(rotation.matrix(e), ends)
     s = jnp.concatenate([g.s_A, g.s_B])
-    point = r[ends] + matvec(R, s)
-    side = rotation.multiply(e[ends], jnp.concatenate([g.q_A, g.q_B]))
+    point = gathered(r, ends) + matvec(R, s)
+    side = rotation.multiply(gathered(e, ends), jnp.concatenate([g.q_A, g.q_B]))
     rho = rotation.multiply(rotation.conjugate(side[:nj]), side[nj:])
     rho = jnp.where(rho[:, :1] < 0, -rho, rho)
     frames = JointFrames(R[:nj], R[nj:], point[nj:] - point[:nj], g.s_A, g.s_B, g.C_A, g.C_B, rho, g.length)

@@ -14,28 +14,49 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from .._typing import Array, Matrix3, Scalar, Vector3
+from .._typing import Array, Float, Matrix3, Scalar, Vector3
 from ..math import rotation
 from ..math.blocks import inverse, joined, unstacked
 from ..math.product import matmul, matvec
 
 _NEWTON_STEPS = 3
 
-# of sin t/t, (1 - cos t)/t^2, (t - sin t)/t^3: c_0 - t^2 c_1 (1 - t^2 c_2 (1 - t^2 c_3))
-_SERIES = (1.0, 1 / 2, 1 / 6), (1 / 6, 1 / 24, 1 / 120), (1 / 20, 1 / 30, 1 / 42), (1 / 42, 1 / 56, 1 / 72)
+_NEAR = 0.02  # u below which the first five terms of the functions' series are exact to rounding
+_FIRST = np.array([1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120])  # terms, and what the next ones are, over -u times the last
+_RATIOS = np.array([[1 / ((k + i) * (k + i + 1)) for k in range(1, 6)] for i in (1, 3, 5, 7)])
+
+
+@jax.custom_jvp
+def _stumpff(u: Scalar) -> Float[Array, "3"]:
+    """sin t/t, (1 - cos t)/t^2, (t - sin t)/t^3 with u = t^2: Stumpff's functions after the cosine, the first three."""
+    return _series(u, 3)
+
+
+@_stumpff.defjvp
+def _stumpff_jvp(primals, tangents):
+    # d c_k/du = (k c_{k+2} - c_{k+1}) / 2
+    (u,), (u_dot,) = primals, tangents
+    c = _series(u, 5)
+    return c[:3], (np.arange(1.0, 4.0, dtype=c.dtype) * c[2:] - c[1:4]) / 2 * u_dot
+
+
+def _series(u: Scalar, count: int) -> Float[Array, " count"]:
+    """Three or five of the functions."""
+    small = u < _NEAR
+    safe = jnp.where(small, 1.0, u)
+    t = jnp.sqrt(safe)
+    sin = jnp.sin(t)
+    far = [sin / t, (1 - jnp.cos(t)) / safe, (t - sin) / (t * safe)]
+    far += [(1 / 2 - far[1]) / safe, (1 / 6 - far[2]) / safe][: count - 3]
+    first, (r_1, r_2, r_3, r_4) = _FIRST[:count].astype(u.dtype), _RATIOS[:, :count].astype(u.dtype)
+    near = first * (1 - u * r_1 * (1 - u * r_2 * (1 - u * r_3 * (1 - u * r_4))))
+    return jnp.where(small, near, jnp.stack(far))
 
 
 def _half_turn(w: Vector3, h: Scalar) -> tuple[Matrix3, Scalar, Scalar, Scalar]:
-    """[phi] of phi = h w/2 and the series sin t/t, (1 - cos t)/t^2, (t - sin t)/t^3 with t = |phi|."""
+    """[phi] of phi = h w/2 and sin t/t, (1 - cos t)/t^2, (t - sin t)/t^3 with t = |phi|."""
     phi = h / 2 * w
-    t2 = jnp.sum(phi * phi)
-    small = t2 < 1e-4
-    t = jnp.sqrt(jnp.where(small, 1.0, t2))
-    sin = jnp.sin(t)
-    c_0, c_1, c_2, c_3 = (np.array(c, dtype=w.dtype) for c in _SERIES)
-    near = c_0 - t2 * c_1 * (1 - t2 * c_2 * (1 - t2 * c_3))
-    far = jnp.stack([sin / t, (1 - jnp.cos(t)) / (t * t), (t - sin) / (t * t * t)])
-    a, b, c = unstacked(jnp.where(small, near, far))
+    a, b, c = unstacked(_stumpff(jnp.sum(phi * phi)))
     return rotation.skew(phi), a, b, c
 
 

@@ -14,15 +14,27 @@ import numpy as np
 from .._typing import AnyArray, Array, Float, Int, Shaped
 from . import rotation
 from .product import matmul
+from .selection import selected
 
 Key = tuple[int, ...]
 
 
+@jax.custom_jvp
 def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Inverse of a small matrix with positive definite symmetric part: halves, down to closed forms of size 3.
 
     Raises nothing: a singular matrix gives non-finite numbers, which the callers test.
     """
+    return _inverse(m)
+
+
+@inverse.defjvp
+def _inverse_jvp(primals, tangents):
+    found = inverse(*primals)
+    return found, -matmul(matmul(found, tangents[0]), found)
+
+
+def _inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
     n = m.shape[-1]
     if n == 1:
         return 1 / m
@@ -35,9 +47,9 @@ def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
         return columns.T / jnp.sum(m[0] * columns[0])
     k = 3 if n <= 6 else n // 2
     a, b, c, d = m[:k, :k], m[:k, k:], m[k:, :k], m[k:, k:]
-    ai = inverse(a)
+    ai = _inverse(a)
     left = matmul(c, ai)
-    si = inverse(d - matmul(left, b))
+    si = _inverse(d - matmul(left, b))
     right = matmul(ai, b)
     corner = matmul(right, si)
     return jnp.block([[ai + matmul(corner, left), -corner], [-matmul(si, left), si]])
@@ -55,11 +67,13 @@ def take(values: Shaped[Array, "k ..."], index: Sequence[int]) -> Shaped[Array, 
     if len(index) == 0 or list(index) == list(range(index[0], index[0] + len(index))):
         first = index[0] if len(index) else 0
         return jax.lax.slice_in_dim(values, first, first + len(index))
-    return gathered(values, np.asarray(index))
+    return selected(values, index)
 
 
 def gathered(values: Shaped[Array, "k ..."], places: Int[Array | np.ndarray, "..."]) -> Shaped[Array, "..."]:
     """The entries of an array at these places, none of them negative or beyond its end."""
+    if isinstance(places, np.ndarray):
+        return selected(values, places.reshape(-1)).reshape(*places.shape, *values.shape[1:])
     places = places.astype(np.int32)[..., None]
     lead = places.ndim - 1
     blocks = jax.lax.GatherDimensionNumbers(tuple(range(lead, lead + values.ndim - 1)), (0,), (0,))

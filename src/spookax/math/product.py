@@ -1,13 +1,12 @@
 """Products of small matrices that XLA can fuse with what surrounds them.
 
 A step multiplies some hundred matrices of three to twelve rows. On a CPU each `dot_general` of them is a call of its
-own, several times as long as its arithmetic; written as multiply and sum, it becomes part of its neighbours and a
-step takes a third of the time (`benchmarks/`). In a large batch the opposite holds; a long matrix times a small one is
-then best written as a sum of outer products. `matmul` therefore is one primitive, bilinear in its factors, that is
-written out only where it is compiled and its final size is known.
+own, several times as long as its arithmetic, and a batch of them has to be transposed for it; written as multiply and
+sum, a product becomes part of its neighbours, a step takes a third of the time (`benchmarks/`), and its derivatives
+compile in two thirds of the time. `matmul` therefore is one primitive, bilinear in its factors, that is written out
+only where it is compiled and its final size is known. A batch stays the first axis, where it is: only if one factor is
+the same for all of it, it becomes more rows of the other.
 """
-
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +16,8 @@ from jax.interpreters import ad, batching, mlir
 from .._typing import AnyArray, Array, Float
 
 NAME = "spookax_matmul"  # of the primitive
-_LARGE = 2048  # multiplications of which another way is the faster
-_NARROW = 16  # columns of a long matrix that is one of outer products
+_NARROW = 4  # terms of a sum that is never left to `dot_general`, which is the faster beyond
+_SINGLE, _LARGE = 216, 2048  # so many multiplications of one product, and more than so many of all of a batch
 
 
 def matmul(a: Float[AnyArray, "*#batch i k"], b: Float[AnyArray, "*#batch k j"]) -> Float[Array, "*#batch i j"]:
@@ -36,31 +35,24 @@ def matvec(a: Float[AnyArray, "*#batch i k"], x: Float[AnyArray, "*#batch k"]) -
 
 
 def _multiply(a: Array, b: Array) -> Array:
-    if a.size * b.shape[-1] <= _LARGE:
-        lead, shape = tuple(range(a.ndim - 2)), (*a.shape, b.shape[-1])
-        rows = jax.lax.broadcast_in_dim(a, shape, (*lead, a.ndim - 2, a.ndim - 1))
-        columns = jax.lax.broadcast_in_dim(b, shape, (*lead, a.ndim - 1, a.ndim))
-        return jax.lax.reduce_sum(rows * columns, (a.ndim - 1,))
-    if a.ndim == 2 and a.shape[1] <= _NARROW:
-        parts = (a[:, k : k + 1] * b[k : k + 1] for k in range(a.shape[1]))
-        return functools.reduce(jnp.add, parts)
-    lead = tuple(range(a.ndim - 2))
-    return jax.lax.dot_general(a, b, (((a.ndim - 1,), (a.ndim - 2,)), (lead, lead)))
+    lead, shape = tuple(range(a.ndim - 2)), (*a.shape, b.shape[-1])
+    single = a.shape[-2] * a.shape[-1] * b.shape[-1]
+    if a.shape[-1] > _NARROW and single >= _SINGLE and a.size * b.shape[-1] > _LARGE:
+        return jax.lax.dot_general(a, b, (((a.ndim - 1,), (a.ndim - 2,)), (lead, lead)))
+    rows = jax.lax.broadcast_in_dim(a, shape, (*lead, a.ndim - 2, a.ndim - 1))
+    columns = jax.lax.broadcast_in_dim(b, shape, (*lead, a.ndim - 1, a.ndim))
+    return jax.lax.reduce_sum(rows * columns, (a.ndim - 1,))
 
 
 def _batch(args: tuple[AnyArray, AnyArray], axes: tuple[int | None, int | None]) -> tuple[Array, int]:
     (a, b), (at, bt) = args, axes
-    if at is None:  # the batch becomes columns of b
-        assert bt is not None
-        b = jnp.moveaxis(b, bt, -1)
-        out = matmul(a, b.reshape(*b.shape[:-2], -1))
-        return out.reshape(*out.shape[:-1], *b.shape[-2:]), out.ndim
-    if bt is None:  # rows of a
-        a = jnp.moveaxis(a, at, -2)
-        lead, (rows, size, k) = a.shape[:-3], a.shape[-3:]
-        out = matmul(a.reshape(*lead, rows * size, k), b)
-        return out.reshape(*lead, rows, size, b.shape[-1]), len(lead) + 1
-    return matmul(jnp.moveaxis(a, at, 0), jnp.moveaxis(b, bt, 0)), 0
+    a, b = (m if t is None else jnp.moveaxis(m, t, 0) for m, t in ((a, at), (b, bt)))
+    size = (b if at is None else a).shape[0]
+    if bt is None and b.ndim == 2:  # more rows of a
+        return matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1]), 0
+    if at is None and a.ndim == 2 and b.shape[-1] == 1:  # the same, transposed
+        return matmul(b[..., 0], a.T)[..., None], 0
+    return matmul(*(jnp.broadcast_to(m, (size, *m.shape)) if t is None else m for m, t in ((a, at), (b, bt)))), 0
 
 
 _matmul = Primitive(NAME)

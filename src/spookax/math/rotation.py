@@ -17,10 +17,10 @@ from jax.custom_derivatives import SymbolicZero
 
 from .._typing import Array, Float, Matrix3, Quaternion, Vector3
 from .product import matmul, matvec
+from .selection import selected
 
-_LEVI_CIVITA = np.zeros((3, 3, 3))  # [k, i, j]: x_k -> entry (i, j) of the cross-product matrix
-for _k, _i, _j in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-    _LEVI_CIVITA[_k, _i, _j], _LEVI_CIVITA[_k, _j, _i] = -1.0, 1.0
+_OF_SKEW = (0, 2, 1, 2, 1, 0, 1, 0, 2)  # which component stands where in a cross-product matrix, and its sign
+_SIGNS = (0.0, -1.0, 1.0, 1.0, 0.0, -1.0, -1.0, 1.0, 0.0)
 
 _PRODUCT = np.zeros((4, 4, 4))  # [i, j, k]: a_i b_j -> component k of the Hamilton product
 for _i, _j, _k, _s in (
@@ -97,14 +97,31 @@ def matrix(e: Float[Array, "... 4"]) -> Float[Array, "... 3 3"]:
     return _bilinear(e, e, "matrix").reshape(*e.shape[:-1], 3, 3)
 
 
+@jax.custom_jvp
 def exp(p: Float[Array, "... 3"]) -> Float[Array, "... 4"]:
     """Unit quaternion of a rotation vector p [rad]: [cos(|p|/2), p sinc(|p|/2)/2]."""
+    return _exp(p)[0]
+
+
+@exp.defjvp
+def _exp_jvp(primals, tangents):
+    # With t = |p|^2 the derivative of the cosine is -half_sinc / 4, so few operations are left.
+    (p,), (p_dot,) = primals, tangents
+    out, t, half_sinc = _exp(p)
+    small = t < _SMALL
+    slope = jnp.where(small, t / 1920 - 1 / 48, (out[..., :1] - 2 * half_sinc) / (4 * jnp.where(small, 1.0, t)))
+    along = jnp.sum(p * p_dot, axis=-1, keepdims=True)
+    return out, jnp.concatenate([-half_sinc / 2 * along, half_sinc * p_dot + 2 * along * slope * p], axis=-1)
+
+
+def _exp(p: Float[Array, "... 3"]) -> tuple[Float[Array, "... 4"], Float[Array, "... 1"], Float[Array, "... 1"]]:
+    """The quaternion, |p|^2 and sin(|p|/2)/|p|."""
     t = jnp.sum(p * p, axis=-1, keepdims=True)
     small = t < _SMALL
     norm = jnp.sqrt(jnp.where(small, 1.0, t))
     cos = jnp.where(small, 1 - t / 8 + t * t / 384, jnp.cos(norm / 2))
     half_sinc = jnp.where(small, 0.5 - t / 48, jnp.sin(norm / 2) / norm)
-    return jnp.concatenate([cos, half_sinc * p], axis=-1)
+    return jnp.concatenate([cos, half_sinc * p], axis=-1), t, half_sinc
 
 
 def log(e: Float[Array, "... 4"]) -> Float[Array, "... 3"]:
@@ -131,8 +148,8 @@ def minus(e1: Quaternion, e0: Quaternion) -> Vector3:
 
 def skew(x: Float[Array, "... 3"]) -> Float[Array, "... 3 3"]:
     """Cross-product matrix [x], with [x] y = x × y."""
-    table = jnp.asarray(_LEVI_CIVITA.reshape(3, 9), dtype=x.dtype)
-    return matmul(x.reshape(-1, 3), table).reshape(*x.shape, 3)
+    signs = np.array(_SIGNS, dtype=x.dtype).reshape((1,) * (x.ndim - 1) + (9,))
+    return (selected(x, _OF_SKEW, -1) * signs).reshape(*x.shape, 3)
 
 
 def cross(a: Float[Array, "... 3"], b: Float[Array, "... 3"]) -> Float[Array, "... 3"]:

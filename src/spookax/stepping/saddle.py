@@ -93,9 +93,10 @@ def _line_blocks(system: System, rows: Rows) -> tuple[Float[Array, "edges rows 6
     on_axes = rows.kappa[: len(system.axes)] if system.own_lines else rows.kappa
     scaled = jnp.concatenate([on_axes, on_axes])[:, None] * jnp.concatenate(b)
     if not system.own_lines:
-        return jnp.concatenate([*b, none])[index], jnp.concatenate([scaled, none])[index]
+        return gathered(jnp.concatenate([*b, none]), index), gathered(jnp.concatenate([scaled, none]), index)
     own = take(rows.kappa, [len(system.axes) + line for line, _ in system.own_sides])[:, None] * rows.b_own_ahead
-    return jnp.concatenate([*b, rows.b_own, none])[index], jnp.concatenate([scaled, own, none])[index]
+    every = [*b, rows.b_own, none], [scaled, own, none]
+    return gathered(jnp.concatenate(every[0]), index), gathered(jnp.concatenate(every[1]), index)
 
 
 def _turned(system: System, rows: Rows, cross: Float[Array, " discs"]) -> Rows:
@@ -148,7 +149,7 @@ def finish(system: System, begun: block_sparse.Begun, rows: Rows) -> block_spars
     for node, lines in enumerate(system.rows_of_lines):
         for row, line in lines:
             index[node, row] = line
-    scale = jnp.append(rows.kappa, jnp.ones((), rows.kappa.dtype))[index]
+    scale = gathered(jnp.append(rows.kappa, jnp.ones((), rows.kappa.dtype)), index)
     return begun.finish(system.num_bodies, scale, rows.sigma)
 
 
@@ -214,7 +215,7 @@ def line_columns(
     for column, line in enumerate(which):
         for body in system.bodies_of(line):
             index[body, column] = system.side(line, body)
-    return jnp.swapaxes(values[index], 1, 2)
+    return jnp.swapaxes(gathered(values, index), 1, 2)
 
 
 def balance(

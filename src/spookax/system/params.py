@@ -11,6 +11,7 @@ import numpy as np
 
 from .._typing import Array, Float, Scalar
 from ..math.product import matvec
+from ..math.selection import selected
 from .system import System
 
 
@@ -276,5 +277,4 @@ def locate(system: System, path: str) -> ParameterPath:
 
 def inertia_matrix(i6: Float[Array, "... 6"]) -> Float[Array, "... 3 3"]:
     """Symmetric matrix of the six numbers xx yy zz xy xz yz."""
-    order = [[0, 3, 4], [3, 1, 5], [4, 5, 2]]
-    return i6[..., jnp.array(order)]
+    return selected(i6, (0, 3, 4, 3, 1, 5, 4, 5, 2), -1).reshape(*i6.shape[:-1], 3, 3)
