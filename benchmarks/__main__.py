@@ -58,6 +58,8 @@ PARTS = {
 FAMILIES = (  # whose parts have names of their own
     "trust.",
     "coverage.",
+    "contact_accuracy.",
+    "contact_batches.",
     "trajectories.",
     "random_actions.",
     "kalman_bucy_beyond.",
@@ -73,8 +75,11 @@ LONG = {
     "interrupt": "Ctrl-C at 20 moments of `identify` and of `simulate`, first and later runs (minutes)",
     "dependencies": "libraries beside our own code: loops, box problems, linear systems, a baseline (minutes)",
     "contact_speed": "bodies that touch beside MuJoCo: time of a step, at rest and settling (minutes)",
+    "discs": "a step of a planar joint whose friction is a disc, beside rows with bounds",
+    "contact_accuracy": "bodies that touch beside what is known: slopes, rolling, impacts (minutes; also .CASE)",
+    "contact_batches": "batches of bodies that touch beside MJX, compiling beside the same without contacts (minutes)",
     **{
-        f"random_contacts.{name}": "75 random motions with contacts in 32 bits: how many end early (minutes)"
+        f"random_contacts.{name}": "75 random motions with contacts: early ends, overlaps, gains of energy (minutes)"
         for name in ("few", "slots", "arm", "loop", "cylinders", "rough")
     },
     "starts.half": "the demo from 20 starts, each parameter 50 % off (minutes)",

@@ -142,7 +142,7 @@ def _rows(name: str, scene: sx.Scene) -> list[Row]:
         rows.append(row(name, "pairs in slots at rest", float(jnp.sum(found.contact_pairs[-1] >= 0)), ""))
     theirs: dict[str, dict[str, float]] = {"settle": {}, "rest": {}}
     for solver in ("Newton", "PGS") if peer.mujoco() else ():
-        other = _Other(scene, solver)
+        other = Other(scene, solver)
         theirs["settle"][other.label] = other.time(0)
         theirs["rest"][other.label] = other.time(LONG)
         rows.append(row(name, f"height after 10 s, {other.label}", other.height, "m"))
@@ -171,7 +171,7 @@ def _residual(system: sx.System, params: sx.Params, state: sx.State) -> float:
     return float(largest(state))
 
 
-class _Other:
+class Other:
     """The scene in MuJoCo, with its free bodies where the scene starts them."""
 
     def __init__(self, scene: sx.Scene, solver: str):
@@ -181,27 +181,29 @@ class _Other:
             self.model = module.MjModel.from_xml_path(str(Path(folder) / "scene.xml"))
         self.model.opt.solver = getattr(module.mjtSolver, f"mjSOL_{solver.upper()}")
         self.label, self.height = f"MuJoCo {module.__version__}, {solver}", 0.0
-        self._module, self._start = module, module.MjData(self.model)
+        self._module, self.start = module, module.MjData(self.model)
         for joint in range(self.model.njnt):
             body = scene.bodies[self.model.body(self.model.jnt_bodyid[joint]).name]
             if body.initial is not None:
                 at, to = self.model.jnt_qposadr[joint], self.model.jnt_dofadr[joint]
                 half = np.asarray(body.initial.rotation) / 2
                 turn = [np.cos(np.linalg.norm(half)), *(np.sinc(np.linalg.norm(half) / np.pi) * half)]
-                self._start.qpos[at : at + 7] = [*body.initial.position, *turn]
-                self._start.qvel[to : to + 6] = [*body.initial.velocity, *body.initial.angular_velocity]
+                self.start.qpos[at : at + 7] = [*body.initial.position, *turn]
+                self.start.qvel[to : to + 6] = [*body.initial.velocity, *body.initial.angular_velocity]
 
-    def time(self, before: int) -> float:
-        """Of `TIMED` steps after so many."""
+    def time(self, before: int, steps: int = TIMED, copies: int = 1, threads: int = 1) -> float:
+        """Of some steps after so many, of all copies together. [s]"""
         rollout = peer.module("mujoco.rollout").rollout
         kind = self._module.mjtState.mjSTATE_FULLPHYSICS
         size = self._module.mj_stateSize(self.model, kind)
         data, packed = self._module.MjData(self.model), np.zeros(size)
-        self._module.mj_getState(self.model, self._start, packed, kind)
+        self._module.mj_getState(self.model, self.start, packed, kind)
         if before:
             states, _ = rollout(self.model, [data], packed[None], nstep=before)
             packed = states[0, -1]
             self._module.mj_setState(self.model, data, packed, kind)
             self._module.mj_forward(self.model, data)
             self.height = float(data.xipos[1:, 2].max())
-        return timed(lambda: rollout(self.model, [data], packed[None], nstep=TIMED)[0], 1.0).best
+        work = [data, *(self._module.MjData(self.model) for _ in range(threads - 1))]
+        starts, pool = np.repeat(packed[None], copies, axis=0), threads > 1
+        return timed(lambda: rollout(self.model, work, starts, nstep=steps, persistent_pool=pool)[0], 1.0).best

@@ -1,10 +1,12 @@
 """`spookax check`, and that it and the help need no JAX."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from cli.scenes import ROOT, RUN, SLIDER, STUDY, refused, run, study_folder, write
 
 
@@ -23,6 +25,17 @@ def test_a_study_is_checked_with_its_scene_and_recordings(tmp_path: Path):
     assert first == f"{study}: study of scene 'slider', 1 unknown parameter, 1 recording with 3 samples: ok"
     assert second == "  run: 0.02 s, 2 steps of 0.01 s"
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["study.json", "study.yaml"])
+def test_a_study_may_stand_on_one_line(tmp_path: Path, name: str):
+    """It begins like a table whose headers have units, and is none."""
+    data = yaml.safe_load(STUDY)
+    text = yaml.safe_dump(data, default_flow_style=True, width=1000)
+    (study_folder(tmp_path) / name).write_text(text if name.endswith("yaml") else json.dumps(data))
+    result = run("check", tmp_path / name)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "study of scene 'slider'" in result.stdout
 
 
 TURNING = SLIDER.replace("prismatic", "hinge")

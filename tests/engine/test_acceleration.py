@@ -87,6 +87,9 @@ def test_dry_friction_and_noise_on_bodies_have_no_drift():
         motion("scenes/pendulum.yaml")
     with pytest.raises(ModelError, match="kind: joints"):
         motion(PENDULUM, "bodies")
+    of = motion(PENDULUM).of
+    with pytest.raises(ModelError, match="it has no sensors"):
+        JointMotion(Multibody(of.system, of.params, of.shared, of.own, of.noise, ()))
     system, params, state = sx.load("scenes/pendulum.yaml")
     with pytest.raises(ValueError, match="dry friction"):
         accelerations(system, prepare(system, params), state, jnp.zeros(0), jnp.zeros(1))

@@ -24,7 +24,7 @@ def test_there_is_a_test_for_each():
 
 
 def test_the_stack_stands():
-    _, found = run("stack", 5)
+    _, found = run("stack", 10)
     r = np.asarray(found.r)
     assert np.abs(r - r[0]).max() < 1e-3
     assert np.abs(found.v[-1]).max() < 1e-6

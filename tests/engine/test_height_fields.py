@@ -95,6 +95,37 @@ def test_the_gap_of_a_ball_that_moves_has_no_jump():
     assert np.max(np.abs(np.diff(least))) < np.linalg.norm(end - start) / 2999 * (1 + 1e-9)
 
 
+SIZES = {"capsule": (0.1, 0.15, 0), "box": (0.1, 0.1, 0.1), "cylinder": (0.1, 0.1, 0)}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_nothing_jumps_at_ridges_and_edges_of_cells_but_what_is_off_the_surface(name):
+    """The gap of a corner or rim is its height times n_z of the triangle below it: of what touches it changes by no
+    more than the body moves, and off the surface at an edge by what n_z changes there. That of a capsule never does.
+    """
+    turn = {"capsule": (0.2, np.pi / 2, 0.1), "box": (0.2, 0.3, 0.1), "cylinder": (np.pi / 2 + 0.1, 0.2, 0.1)}[name]
+    R = jnp.stack([rotation.matrix(rotation.exp(jnp.array(turn))), jnp.eye(3)])
+    grid = Grid(jnp.asarray(ROUGH)[None], jnp.zeros(2, dtype=int), jnp.array([[6, 5]] * 2), (1, 1))
+
+    def least(q):
+        posed = Posed(jnp.stack([q, jnp.zeros(3)]), R, jnp.array([SIZES[name], [*HALF, 0]]), None, grid)
+        found = touches((name, "height_field"), posed, [0], [1])
+        return jnp.min(jnp.where(found.live, found.gap, jnp.inf))
+
+    start, end, count = np.array([-0.7, -0.55, 0.3]), np.array([0.7, 0.5, 0.25]), 3000
+    gap = np.asarray(compiled(jax.vmap(least))(start + np.linspace(0, 1, count)[:, None] * (end - start)))
+    corners, faces = triangles(shape())
+    a, b, c = np.moveaxis(corners[faces], 1, 0)
+    normal = np.cross(b - a, c - a)
+    n_z = np.abs(normal[:, 2]) / np.linalg.norm(normal, axis=1)
+    moved = np.linalg.norm(end - start) / (count - 1) * (1 + 1e-9)
+    spread = 0.0 if name == "capsule" else np.ptp(n_z)
+    off = np.maximum(np.abs(gap[1:]), np.abs(gap[:-1]))
+    assert np.sum(np.abs(gap) < 0.02) > 300
+    assert np.ptp(np.sign(gap)) == 2, "it dips into ridges"
+    assert np.all(np.abs(np.diff(gap)) < moved + spread * off)
+
+
 def test_gaps_have_the_derivatives_of_differences():
     """By the place of a ball and by the heights."""
     one, _ = ball_gaps(np.zeros((1, 3)), ROUGH)

@@ -37,7 +37,8 @@ class JointMotion(AbstractContinuousModel):
     """x = (positions, rates) of all axes of a scene [rad, rad/s or m, m/s]; parameters, motors, sensors and process
     noise of the joints are those of its `Multibody`.
 
-    **Raises:** `ModelError` where a scene has no such drift: dry friction, stops, closed loops, ball joints.
+    **Raises:** `ModelError` where a scene has no such drift (dry friction, stops, closed loops, ball joints), and
+    without a sensor.
     """
 
     of: Multibody
@@ -49,6 +50,8 @@ class JointMotion(AbstractContinuousModel):
     def __init__(self, of: Multibody):
         if (found := _why_not(of)) is not None:
             raise ModelError(f"the scene has no drift in continuous time: {found[0]}. To go on, {found[1]}")
+        if not of.sensors:
+            raise ModelError("the model reads nothing: it has no sensors. Add some to the scene and pass their numbers")
         self.of, self.inputs, self.num_channels = of, len(of.system.motors), of.num_channels
         self.noise_size = len(of.system.axes)
         self.tangent_size = 2 * self.noise_size

@@ -1,5 +1,6 @@
 """What a file is, where another kind of file was wanted."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -52,15 +53,27 @@ def kind_of(path: str | os.PathLike[str]) -> Kind | None:
         return tags.get(found[1], "xml") if found else "xml"
     if path.suffix.lower() in (".csv", ".tsv"):
         return "recording"
-    keys = set((_JSON_KEY if text.lstrip().startswith("{") else _KEY).findall(text))
+    braced = text.lstrip().startswith("{")
+    keys = _json_keys(text) if braced else set(_KEY.findall(text))
     if path.suffix.lower() == ".json" and not keys.isdisjoint({"status", "log_likelihood", "horizon", "created"}):
         return "estimate"
     if not keys.isdisjoint({"bodies", "joints"}):
         return "scene"
     if not keys.isdisjoint({"scene", "recordings", "parameters"}):
         return "study"
+    if braced:
+        return None
     first = text.lstrip().partition("\n")[0]
     return "recording" if re.search(r"\[[^\]]*\]\s*[,;\t]", first) else None
+
+
+def _json_keys(text: str) -> set[str]:
+    """Of the outermost object; where the text is cut off or no JSON, those at the beginnings of lines."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return set(_JSON_KEY.findall(text))
+    return set(found)
 
 
 def told_apart(path: str | os.PathLike[str], wanted: str, *fits: Kind) -> tuple[str, str] | None:
