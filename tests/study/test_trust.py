@@ -26,6 +26,14 @@ def test_a_good_one():
     assert found.reasons == ("Simulated from the start of a recording, it misses encoder by 0.0012 rad.",)
 
 
+def test_equal_units_of_a_sensor_are_said_once():
+    given = content()
+    for run in given["runs"].values():
+        for signal in run["signals"].values():
+            signal["unit"] = "m, m, m, rad, rad, rad"
+    assert "misses encoder by 0.0012 m, rad." in trust(given).reasons[0]
+
+
 @pytest.mark.parametrize(
     ("changes", "grade", "word"),
     [

@@ -26,6 +26,11 @@ class Trust:
     reasons: tuple[str, ...]
 
 
+def _with_units(rms: float, units: str) -> str:
+    """An error in the units of a sensor's numbers, `m, m, m`: those that are equal once."""
+    return f"{rms:.2g} {', '.join(dict.fromkeys(units.split(', ')))}".strip()
+
+
 def trust(content: Mapping[str, Any]) -> Trust:
     """What the content of an estimate says about its use. What is missing is passed over."""
     bad, fair, aside = list(_bad(content)), list(_fair(content)), list(_set_aside(content))
@@ -123,7 +128,7 @@ def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None
             signal = rms / relative if relative else None
             rms, relative = error, error / signal if signal else None
         noises = rms / max(assumed[sensor]) if assumed.get(sensor) else None
-        yield sensor, f"{rms:.2g} {unit}".strip(), relative, noises
+        yield sensor, _with_units(rms, unit), relative, noises
 
 
 def _foretold(content: Mapping[str, Any], sensor: str) -> float:
@@ -156,7 +161,7 @@ def _worse_than_nothing(content: Mapping[str, Any]) -> Iterator[str]:
                 yield f"Simulated over {run}, which was held back, it does not predict {sensor} at all."
                 continue
             if nearer := _nearer(rms, relative, held):
-                error = f"{rms:.2g} {signal['unit']}".strip()
+                error = _with_units(rms, signal["unit"])
                 yield f"Simulated over {run}, which was held back, it misses {sensor} by {error}: {nearer} misses less."
 
 
