@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import spookax as sx
 from spookax import load
 from spookax.math import rotation
 from spookax.scene import Scene
@@ -118,7 +119,7 @@ def steps(system: System, params: Params, found: Trajectory) -> Steps:
     """The gains of all steps that were solved; velocities are differences of the poses."""
     poses = found.r[:, :-1], found.e[:, :-1], found.contact_pairs
 
-    @jax.jit
+    @sx.jit
     def placed(poses: Any, e: jax.Array) -> Any:
         def one(pose: Any) -> Any:
             return jax.vmap(lambda r, e, pairs: places_at(system, params, r, e, pairs)[1:])(*pose)
