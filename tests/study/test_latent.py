@@ -275,6 +275,20 @@ def test_static_friction_is_what_the_readings_tell(kind, rng):
     assert static_friction(time, pull, x, sd, probability, 0.7, other) is None
 
 
+def test_a_turn_that_may_have_no_rest_tells_no_static_friction(rng):
+    """A mass that turned at once would be read at the same places, to 0.1 mm: 12 samples of sticking tell nothing."""
+    time, pull, x, at = broken_away(LAWS["even"][0])
+    late, sd = round(at / 0.002) + 6, np.tile([1e-6, 1e-5, 1e-3], (len(time), 1))
+    found = {}
+    for rest in (12, 150):
+        probability = np.tile([1.0, 0.0, 0.0], (len(time), 1))
+        probability[late - rest : late] = [0.0, 1.0, 0.0]
+        for noise in (1e-6, 1e-4):
+            read = Read("displacement", x[:, 0] + noise * rng.normal(size=len(time)), noise)
+            found[rest, noise] = static_friction(time, pull, x, sd, probability, 0.7, read)
+    assert [key for key, static in found.items() if static is None] == [(12, 1e-4)]
+
+
 @pytest.mark.parametrize("kind", ["velocity", "acceleration"])
 def test_static_friction_by_other_sensors(kind, rng):
     time, pull, x, at = broken_away(LAWS["at once"][0])

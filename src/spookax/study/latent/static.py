@@ -12,7 +12,8 @@ pull being all but friction. f falls to a level, about the force that was found 
 and stays there. How it falls the readings hardly tell: evenly with the speed, with its root, or at once. t_0 and the
 level have the density that the readings give them, from the stop on until the mass is twice as fast as at t_1. The
 value is that of the fall with the root; its standard deviation has half the difference between the other two in it. A
-fall that the readings contradict is left out.
+fall that the readings contradict is left out, and so is a stop so short that a mass which turned without a rest would
+be read at the same places.
 """
 
 from typing import NamedTuple
@@ -37,6 +38,7 @@ _ZOOMS, _COUNTS = 3, 1e-3  # times that it is drawn anew, over what has this sha
 _FLAT = 4.0  # of which the root is taken before each: a ridge between the places of a coarse grid is not lost
 _FALLS = (1.0, 0.5, 0.0)  # powers of the speed with which friction falls: evenly, with the root, at once
 _OFF = 0.05  # of the force at t_1, by which the level may differ from it
+_TURNS = 3.0  # standard deviations of a reading, by which a mass that turned at once would have to be off
 _FAR = 1e12
 _UNLIKELY = 1e-3  # probability of a misfit as large, below which the motion is another one
 
@@ -98,6 +100,14 @@ class Slip(NamedTuple):
         sd = float(np.sqrt(share @ (held - mean) ** 2 + (grows / _FINE) ** 2))  # no time is told better than to a part
         left = max(int(np.sum(np.isfinite(self.read.y))) - 3, 1)
         return Broken(mean, sd, when, float(scipy.stats.chi2.sf(misfit, left)))
+
+    def off_by_a_turn(self, held: float, rest: float) -> float:
+        """How far a mass that turned under that pull, and never rested, goes in a time of rest, over the standard
+        deviation of a reading.
+        """
+        rate = (held + max(self.level, 0.0)) / self.mass
+        way = {"displacement": rest**2 / 8.0, "velocity": rest / 2.0, "acceleration": 1.0}[self.read.kind]
+        return rate * way / self.read.noise
 
     def _shares(
         self, starts: Float[np.ndarray, " p"], off: Float[np.ndarray, " l"], power: float, flat: float = 1.0
@@ -179,7 +189,8 @@ def static_friction(
             continue
         one = falls[len(falls) // 2]
         own_sd = float(np.hypot(one.sd, (falls[-1].held - falls[0].held) / 2.0))
-        if one.held > _TOLD * max(own_sd, sd[slides, 2]):
+        rested = slip.off_by_a_turn(one.held, float(time[end] - time[begin])) > _TURNS
+        if rested and one.held > _TOLD * max(own_sd, sd[slides, 2]):
             values.append(one.held)
             sds.append(own_sd)
             times.append(one.time)
