@@ -107,14 +107,23 @@ def stiff_gains(model: AbstractModel, z: AnyArray, noise: Noise, x: Any) -> list
 
 
 @compiled
-def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Scalar:
+def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> tuple[Scalar, Array]:
     e = residuals(model, z, noise, path, samples)
-    return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2
+    return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2, e
 
 
 def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]) -> float:
     """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
-    return float(sum(step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))))
+    found = step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
+    return float(sum(cost for cost, _ in found))
+
+
+def residuals_of(
+    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]
+) -> Float[np.ndarray, "steps c"]:
+    """`residuals` in blocks, by the program that tells the cost."""
+    found = step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
+    return np.asarray(joined([e for _, e in found]))
 
 
 _step_rows, _completed = compiled(step_rows), compiled(completed)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._compiled import compiled, seldom_called
+from ..._threads import concurrently
 from ...constraints import axes, boxes, frames
 from ...constraints.assemble import velocity
 from ...estimation import Stage, uncertainty
@@ -18,6 +19,7 @@ from ...estimation.batch.step_blocks import joined, split
 from ...estimation.linearise import Path, after, before
 from ...models import Multibody, ParameterMap
 from ...models.parameters import natural_values, values_and_sd
+from ...protocol import Samples
 from ..file.delays import is_delay
 from ..running.setup import Setup
 from ..running.simulate import open_loop, predictions
@@ -45,8 +47,25 @@ def as_read(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return np.column_stack([predicted[:, :3], np.where((other_distance < distance)[:, None], other, turn)])
 
 
-def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The `runs` of estimate.json and the arrays of states.npz, of a fit that ended in a stage."""
+def simulations(setup: Setup, fit: Fit, stage: int) -> list[np.ndarray]:
+    """Readings of every recording, (steps, slots, channels), in a simulation of a fit that ended in a stage: from its
+    first states, without noise.
+    """
+    model = setup.stages[stage].model
+    assert isinstance(model, Multibody)
+
+    def one(own: np.ndarray, path: Path, samples: Samples) -> np.ndarray:
+        z, x0 = np.concatenate([fit.iterate.z, own]), jax.tree.map(lambda a: np.asarray(a)[0], path.x)
+        return predictions(model, z, open_loop(model, z, fit.noise, x0, samples), samples)
+
+    each = zip(fit.iterate.own, fit.iterate.paths, setup.problem.samples, strict=True)
+    return concurrently([functools.partial(one, *recording) for recording in each])
+
+
+def run_contents(
+    setup: Setup, fit: Fit, stage: int, simulated: Sequence[np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The `runs` of estimate.json and the arrays of states.npz; `simulated`: `simulations`."""
     runs: dict[str, Any] = {}
     states: dict[str, np.ndarray] = {}
     model = setup.stages[stage].model
@@ -57,10 +76,8 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
     ):
         own, path = fit.iterate.own[i], fit.iterate.paths[i]
         z = np.concatenate([fit.iterate.z, own])
-        x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
         estimated = grid.taken(predictions(model, z, path, samples))
-        free = open_loop(model, z, fit.noise, x0, samples)
-        simulated = grid.taken(predictions(model, z, free, samples))
+        free = grid.taken(simulated[i])
         signals, column = {}, 0
         name = recording.name
         channels = samples.y.shape[1:]
@@ -75,7 +92,7 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
             measured = recording.sensors[sensor]
             if not np.isfinite(measured).any():
                 continue
-            along, ahead = (as_read(measured, predicted[:, part]) for predicted in (estimated, simulated))
+            along, ahead = (as_read(measured, predicted[:, part]) for predicted in (estimated, free))
             states[f"{name}/measured/{sensor}"] = measured
             states[f"{name}/estimated/{sensor}"] = along
             states[f"{name}/open_loop/{sensor}"] = ahead
@@ -112,12 +129,15 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
     return runs, states
 
 
-def bands(setup: Setup, fit: Fit, stage: int, information: np.ndarray) -> dict[str, np.ndarray]:
+def bands(
+    setup: Setup, fit: Fit, stage: int, information: np.ndarray, simulated: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
     """The arrays `open_loop_sd` of states.npz: how far simulations with parameters and starts from the posterior are
     from that of the estimate, in the unit of the sensor.
 
     What these recordings do not determine does not move their simulations, and straight ahead it leads far away from
-    the curve along which that is so: nothing is drawn in those directions. `information`: see `gauges`.
+    the curve along which that is so: nothing is drawn in those directions. `information`: see `gauges`; `simulated`:
+    `simulations`.
     """
     model, found = setup.stages[stage].model, {}
     assert isinstance(model, Multibody)
@@ -129,10 +149,10 @@ def bands(setup: Setup, fit: Fit, stage: int, information: np.ndarray) -> dict[s
             free[taking] = direction / np.linalg.norm(direction)
             rest = np.eye(len(z)) - np.outer(free, free)
             covariance = rest @ covariance @ rest
-    others = drawn(z, covariance, fit.reach, (p.lower, p.upper))
+    draws = drawn(z, covariance, fit.reach, (p.lower, p.upper), model.own.size + model.tangent_size)
     for i, part in enumerate(fit.parts or ()):
         own, path = np.asarray(fit.iterate.own[i]), fit.iterate.paths[i]
-        sd = spread(model, fit.noise, part, path, own, p.own_weight, z, others, p.samples[i])
+        sd = spread(model, fit.noise, part, path, own, p.own_weight, z, draws, p.samples[i], simulated[i])
         for sensor, at in setup.by_sensor(setup.grids[i].taken(sd)):
             found[f"{setup.recordings[i].name}/open_loop_sd/{sensor}"] = at
     return found
