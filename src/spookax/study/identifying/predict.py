@@ -13,6 +13,7 @@ from ..._typing import AnyArray
 from ...estimation import Settings, Stage, fit
 from ...estimation.batch import step_blocks
 from ...estimation.batch.problem import Fit, Iterate, Problem
+from ...estimation.batch.uncertainty import state_uncertainty
 from ...estimation.linearise import Path
 from ...models import Multibody
 from ...protocol import Noise
@@ -213,7 +214,8 @@ def predict_recording(
         more = len(own) + model.tangent_size
         draws = drawn(shared, np.asarray(known["covariance"]), np.asarray(known["reach"]), bounds, more)
         part, begin, of_fit = found.parts[0], found.iterate.paths[0], tried[0][-1]
-        rms = spread(model, levels, part, begin, own, held.own_weight, shared, draws, samples, of_fit)
+        state = state_uncertainty(part.lin, part.f, np.zeros((len(z), len(z)))).first
+        rms = spread(model, levels, part, state, begin, own, held.own_weight, shared, draws, samples, of_fit)
         sd = {name: columns for name, columns in whole.by_sensor(grid.taken(rms)) if name in simulated}
     touch = touching(model, z, levels, path, samples.u, grid.times[: int(grid.step_of[-1]) + 1])
     if steps is None:

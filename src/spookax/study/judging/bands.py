@@ -15,7 +15,7 @@ from ..._compiled import on_device
 from ..._threads import concurrently
 from ..._typing import Float
 from ...estimation.batch.problem import Part
-from ...estimation.batch.uncertainty import first_state_spread
+from ...estimation.batch.uncertainty import FirstState
 from ...estimation.linearise import Path
 from ...models import Multibody
 from ...protocol import Noise, Samples
@@ -65,6 +65,7 @@ def spread(
     model: Multibody,
     noise: Noise,
     part: Part,
+    first: FirstState,
     path: Path,
     own: Float[np.ndarray, " l"],
     own_weight: Float[np.ndarray, " l"],
@@ -75,14 +76,13 @@ def spread(
 ) -> Float[np.ndarray, "steps slots channels"]:
     """Root mean square distance of the draws' readings from those of the estimate; infinite where one runs away.
 
-    **Arguments:** `part`, `path`, `own`, `z`: a recording as its fit has left it, with its own parameters and the
-    shared ones; `draws`: of these, `drawn`; `samples`: what is simulated, which may go on for longer; `simulated`: the
-    estimate's readings there.
+    **Arguments:** `part`, `first`, `path`, `own`, `z`: a recording as its fit has left it, with its own parameters and
+    the shared ones; `draws`: of these, `drawn`; `samples`: what is simulated, which may go on for longer;
+    `simulated`: the estimate's readings there.
     """
     count, N = len(z), np.asarray(part.N)
     corner = N[count:, count:] + np.diag(own_weight**2)
-    here = first_state_spread(part.lin, part.f)
-    values, vectors = np.linalg.eigh(here.covariance)
+    values, vectors = np.linalg.eigh(first.covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
 
     def readings(z_own: np.ndarray, x0: object) -> np.ndarray:
@@ -90,15 +90,15 @@ def spread(
 
     both, moves = [], []
     for other, rest in zip(draws.z, draws.rest, strict=True):
-        mine, first = np.split(rest, [len(own)])
+        mine, start = np.split(rest, [len(own)])
         if len(own):
             follow = -np.linalg.solve(corner, N[count:, :count] @ (other - z))
             mine = follow + np.linalg.solve(np.linalg.cholesky(corner).T, mine)
         step = np.concatenate([other - z, mine])
         both.append(np.concatenate([z, own]) + step)
-        moves.append(here.moves @ step + root @ first)
-    start = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-    moved = jax.tree.map(np.asarray, jax.vmap(functools.partial(model.retract, start))(on_device(np.stack(moves))))
+        moves.append(first.moves @ step + root @ start)
+    x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
+    moved = jax.tree.map(np.asarray, jax.vmap(functools.partial(model.retract, x0))(on_device(np.stack(moves))))
     starts = [jax.tree.map(lambda a, i=i: a[i], moved) for i in range(len(moves))]
     found = concurrently([functools.partial(readings, a, x0) for a, x0 in zip(both, starts, strict=True)])
     with np.errstate(over="ignore", invalid="ignore"):
