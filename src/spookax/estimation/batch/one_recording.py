@@ -115,7 +115,7 @@ def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Sam
 def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]) -> float:
     """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
     found = step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
-    return float(sum(cost for cost, _ in found))
+    return sum(float(cost) for cost, _ in found)
 
 
 def residuals_of(
@@ -258,7 +258,7 @@ def noise_cost(model: AbstractModel, z: AnyArray, path: Path, z_now: AnyArray) -
     def one(x: Any, w: Array) -> Scalar:
         return _noise_cost(model, z, x, w, z_now)
 
-    return float(sum(step_blocks.mapped(one, split(before(path.x)), split(path.w))))
+    return sum(map(float, step_blocks.mapped(one, split(before(path.x)), split(path.w))))
 
 
 @compiled
@@ -271,7 +271,7 @@ def _log_density(B: Array) -> Scalar:
 
 def log_density(lin: Sequence[Linearised]) -> float:
     """Sum log|B| of the velocities: minus the log-density of the states that unit noise leads to, but for constants."""
-    return float(sum(step_blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
+    return sum(map(float, step_blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
 
 
 def _empty(*shape: int) -> Any:

@@ -49,8 +49,8 @@ def state_uncertainty(lin: list[Linearised], f: list[Filtered], covariance: np.n
     n, p = f[0].Y.shape[1:]
     after = np.zeros((n, n)), np.zeros((n, p))
     before, found = step_blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
-    N, T, Y, P = map(np.asarray, (*before, f[0].Y[0], f[0].P[0]))
-    first = FirstState(P - P @ N @ P, Y + P @ T)
+    N, T, Y, P = map(np.asarray, (*before, f[0].Y, f[0].P))
+    first = FirstState(P[0] - P[0] @ N @ P[0], Y[0] + P[0] @ T)
     return Uncertainty(joined(found), joined(step_blocks.mapped(_innovations, lin, f)), first)
 
 

@@ -11,13 +11,14 @@ import functools
 import jax
 import numpy as np
 
-from ..._compiled import on_device
+from ..._compiled import seldom_called
 from ..._threads import concurrently
 from ..._typing import Float
 from ...estimation.batch.problem import Part
 from ...estimation.batch.uncertainty import FirstState
 from ...estimation.linearise import Path
 from ...models import Multibody
+from ...models.multibody import BodyState
 from ...protocol import Noise, Samples
 from ..running.simulate import open_loop, predictions
 from .posterior import factored
@@ -98,12 +99,17 @@ def spread(
         both.append(np.concatenate([z, own]) + step)
         moves.append(first.moves @ step + root @ start)
     x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-    moved = jax.tree.map(np.asarray, jax.vmap(functools.partial(model.retract, x0))(on_device(np.stack(moves))))
+    moved = jax.tree.map(np.asarray, _moved(model, x0, np.stack(moves)))
     starts = [jax.tree.map(lambda a, i=i: a[i], moved) for i in range(len(moves))]
     found = concurrently([functools.partial(readings, a, x0) for a, x0 in zip(both, starts, strict=True)])
     with np.errstate(over="ignore", invalid="ignore"):
         rms = np.sqrt(np.mean((np.stack(found) - simulated) ** 2, axis=0))
     return np.where(np.isfinite(rms), rms, np.inf)
+
+
+@seldom_called
+def _moved(model: Multibody, x: BodyState, d: Float[jax.Array, "draws n"]) -> BodyState:
+    return jax.vmap(functools.partial(model.retract, x))(d)
 
 
 def foretold(
