@@ -29,7 +29,7 @@ from spookax.estimation.batch.levels import Evidence, at_present, estimate_level
 from spookax.estimation.batch.one_recording import filtered, gains_of, linearised, nudged
 from spookax.estimation.batch.problem import Iterate
 from spookax.estimation.batch.sweeps import feedback_gains, reduced, smoothed_covariance
-from spookax.estimation.batch.uncertainty import first_state_spread, state_uncertainty
+from spookax.estimation.batch.uncertainty import state_uncertainty
 from spookax.estimation.linearise import Path, all_successful, before
 from spookax.protocol import AbstractModel, Noise, Samples
 
@@ -242,7 +242,8 @@ def test_blocks_are_the_whole(sweep, rng, monkeypatch):
     close(np.concatenate(gains_of(lin)), feedback_gains(sweep.lin))
     root = rng.normal(size=(3, 3))
     covariance = root @ root.T
-    close(state_uncertainty(lin, f, covariance).covariance, smoothed_covariance(sweep.lin, sweep.filtered, covariance))
+    known = state_uncertainty(lin, f, covariance)
+    close(known.covariance, smoothed_covariance(sweep.lin, sweep.filtered, covariance))
     # the trajectory that a step of the parameters asks for, less the one that none asks for
     dz = 1e-3 * rng.normal(size=3)
     path = nudged(MODEL, sweep.path, lin, f, dz)
@@ -253,7 +254,7 @@ def test_blocks_are_the_whole(sweep, rng, monkeypatch):
     )
     close(states[:-1], dx - dx_0)
     assert not states[-1].any()
-    first = first_state_spread(lin, f)
+    first = known.first
     close(first.moves @ dz, (dx - dx_0)[0])
     close(first.covariance, smoothed_covariance(sweep.lin, sweep.filtered, 0 * covariance)[0])
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from ..._compiled import on_device
 from ..._threads import concurrently
 from ..._typing import AnyArray, Array
 from ...protocol import Noise, Samples
@@ -32,7 +33,7 @@ from .one_recording import (
     stiff_gains,
 )
 from .problem import Iterate, Part, Problem, Settings, Stage
-from .step_blocks import on_device
+from .step_blocks import readings_on_device
 
 _PROBES = 2
 _NO_SLOPE = 0.05  # step of the parameters, in standard deviations, that is not worth one more iteration
@@ -89,11 +90,12 @@ class AllRecordings:
     @root_weights.setter
     def root_weights(self, weights: tuple[np.ndarray, ...]) -> None:
         self._root_weights = weights
-        self._readings = [on_device(samples) for samples in reading_weights.weighed(self.problem, weights)]
+        self._readings = [readings_on_device(samples) for samples in reading_weights.weighed(self.problem, weights)]
 
     def noise(self, stage: Stage) -> Noise:
         """The noise levels of a stage as estimated so far."""
-        return Noise(stage.noise.process * self.process, stage.noise.sensor * self.sensor)
+        process, sensor = np.asarray(stage.noise.process), np.asarray(stage.noise.sensor)
+        return Noise(on_device(process * self.process), on_device(sensor * self.sensor))
 
     def prior(self, it: Iterate) -> float:
         p = self.problem

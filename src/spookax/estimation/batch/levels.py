@@ -39,7 +39,8 @@ class Evidence(NamedTuple):
 
 def at_present(lin: Linearised) -> Linearised:
     """Without the columns of the parameters."""
-    return lin._replace(C=lin.C[..., :0], D=lin.D[..., :0])
+    C, D = (np.zeros((*a.shape[:-1], 0)) for a in (lin.C, lin.D))
+    return lin._replace(C=C, D=D)
 
 
 def relevelled(lin: Linearised, process: Array, sensor: Float[Array, " channels"]) -> Linearised:
@@ -82,7 +83,8 @@ def _surprise(data: Evidence, levels: np.ndarray) -> float:
         value, carry = _value(levels, carry, lin, w, data.readings.shape[0])
         return carry, value
 
-    return float(sum(step_blocks.forward(one, _nothing_known(data), data.lin, step_blocks.split(data.w))[1]))
+    _, parts = step_blocks.forward(one, _nothing_known(data), data.lin, step_blocks.split(data.w))
+    return sum(map(float, parts))
 
 
 def _surprise_and_slope(data: Evidence, levels: np.ndarray) -> tuple[float, np.ndarray]:
@@ -92,7 +94,7 @@ def _surprise_and_slope(data: Evidence, levels: np.ndarray) -> tuple[float, np.n
 
     start = _nothing_known(data)
     _, parts = step_blocks.forward(one, (start, _still(start, levels)), data.lin, step_blocks.split(data.w))
-    return float(sum(value for value, _ in parts)), sum((np.asarray(slope) for _, slope in parts), np.zeros(()))
+    return sum(float(value) for value, _ in parts), sum((np.asarray(slope) for _, slope in parts), np.zeros(()))
 
 
 def _still(carry: Carry, levels: np.ndarray) -> Carry:

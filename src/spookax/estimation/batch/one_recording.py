@@ -107,14 +107,23 @@ def stiff_gains(model: AbstractModel, z: AnyArray, noise: Noise, x: Any) -> list
 
 
 @compiled
-def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> Scalar:
+def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Samples) -> tuple[Scalar, Array]:
     e = residuals(model, z, noise, path, samples)
-    return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2
+    return (jnp.sum(path.w**2) + jnp.sum(e**2)) / 2, e
 
 
 def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]) -> float:
     """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
-    return float(sum(step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))))
+    found = step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
+    return sum(float(cost) for cost, _ in found)
+
+
+def residuals_of(
+    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]
+) -> Float[np.ndarray, "steps c"]:
+    """`residuals` in blocks, by the program that tells the cost."""
+    found = step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
+    return np.asarray(joined([e for _, e in found]))
 
 
 _step_rows, _completed = compiled(step_rows), compiled(completed)
@@ -249,7 +258,7 @@ def noise_cost(model: AbstractModel, z: AnyArray, path: Path, z_now: AnyArray) -
     def one(x: Any, w: Array) -> Scalar:
         return _noise_cost(model, z, x, w, z_now)
 
-    return float(sum(step_blocks.mapped(one, split(before(path.x)), split(path.w))))
+    return sum(map(float, step_blocks.mapped(one, split(before(path.x)), split(path.w))))
 
 
 @compiled
@@ -262,7 +271,7 @@ def _log_density(B: Array) -> Scalar:
 
 def log_density(lin: Sequence[Linearised]) -> float:
     """Sum log|B| of the velocities: minus the log-density of the states that unit noise leads to, but for constants."""
-    return float(sum(step_blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
+    return sum(map(float, step_blocks.mapped(_log_density, [part.B[:, part.B.shape[1] // 2 :] for part in lin])))
 
 
 def _empty(*shape: int) -> Any:

@@ -96,7 +96,7 @@ class Part(NamedTuple):
     @property
     def log_det(self) -> float:
         """Sum log |F|."""
-        return float(sum(np.sum(f.log_det) for f in self.f))
+        return float(sum(np.sum(np.asarray(f.log_det)) for f in self.f))
 
 
 @dataclasses.dataclass(frozen=True)

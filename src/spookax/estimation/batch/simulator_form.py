@@ -118,9 +118,11 @@ class Estimator(AllRecordings):
         for self.stage, stage in enumerate(stages):
             self._width = 0
             if linear is not None:  # the same states under the stage's own noise and friction
-                it = self.iterate = self.retrack(stage, it, linear)
+                still = self.attempt(stage, it, linear, np.zeros_like(it.z), 0.0, kept, 0)
+                it, linear = still.iterate, still.linear
+                self.iterate = it
             last = stage is stages[-1]
-            it, linear, ending = self._roughly(stage, it, None, kept)
+            it, linear, ending = self._roughly(stage, it, linear, kept)
             if ending is Ending.nonfinite:
                 break
             if self.stage == 0:

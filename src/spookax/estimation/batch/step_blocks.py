@@ -38,7 +38,7 @@ def split(tree: T | list[T]) -> list[T]:
     return [jax.tree.map(lambda a, b=b, e=e: a[b:e], host) for b, e in spans(steps)]
 
 
-def on_device(samples: Samples) -> list[Samples]:
+def readings_on_device(samples: Samples) -> list[Samples]:
     """The readings of a recording in blocks, where they are computed with."""
     return jax.device_put(split(samples))
 

@@ -18,11 +18,19 @@ from .step_blocks import joined
 from .sweeps import Filtered, smooth_covariance_on
 
 
+class FirstState(NamedTuple):
+    """What a recording's own readings say of dx_0, its first state."""
+
+    covariance: Float[np.ndarray, "n n"]  # with the parameters known
+    moves: Float[np.ndarray, "n p"]  # how the best dx_0 follows the parameters
+
+
 class Uncertainty(NamedTuple):
     """Of one recording."""
 
     covariance: Float[Array, "steps n n"]  # of dx_k, parameters included
     innovations: Float[Array, "steps c"]  # readings minus their prediction from earlier ones, in their own sd
+    first: FirstState
 
 
 @compiled
@@ -38,29 +46,12 @@ def _covariance(after: tuple[Array, Array], lin: Linearised, f: Filtered, cov_z:
 
 def state_uncertainty(lin: list[Linearised], f: list[Filtered], covariance: np.ndarray) -> Uncertainty:
     """Of the states of a recording, from its sweeps and the covariance of all its parameters."""
-    _, found = _backward(lin, f, covariance)
-    return Uncertainty(joined(found), joined(step_blocks.mapped(_innovations, lin, f)))
-
-
-class FirstState(NamedTuple):
-    """What a recording's own readings say of dx_0, its first state."""
-
-    covariance: Float[np.ndarray, "n n"]  # with the parameters known
-    moves: Float[np.ndarray, "n p"]  # how the best dx_0 follows the parameters
-
-
-def first_state_spread(lin: list[Linearised], f: list[Filtered]) -> FirstState:
-    """Of a recording, from its sweeps."""
-    p = f[0].Y.shape[2]
-    (_, T), found = _backward(lin, f, np.zeros((p, p)))
-    Y, P = np.asarray(f[0].Y[0]), np.asarray(f[0].P[0])
-    return FirstState(np.asarray(found[0][0]), Y + P @ np.asarray(T))
-
-
-def _backward(lin: list[Linearised], f: list[Filtered], covariance: np.ndarray):
     n, p = f[0].Y.shape[1:]
     after = np.zeros((n, n)), np.zeros((n, p))
-    return step_blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
+    before, found = step_blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
+    N, T, Y, P = map(np.asarray, (*before, f[0].Y, f[0].P))
+    first = FirstState(P[0] - P[0] @ N @ P[0], Y[0] + P[0] @ T)
+    return Uncertainty(joined(found), joined(step_blocks.mapped(_innovations, lin, f)), first)
 
 
 def preparations(lin: Linearised, f: Filtered) -> list[Callable[[], None]]:

@@ -28,7 +28,7 @@ from ..judging.diagnosis import diagnosis, explanations, suspects
 from ..judging.error_bars import ErrorBars, natural
 from ..judging.intervals import intervals
 from ..judging.judge import ending
-from ..judging.output import bands, correlation, friction_curves, gauges, run_contents
+from ..judging.output import bands, correlation, friction_curves, gauges, run_contents, told
 from ..judging.posterior import posterior_content
 from ..judging.set_aside import outliers
 from ..judging.trust import trust
@@ -96,13 +96,14 @@ def _estimate(solver: Solver) -> Estimate:
     assert fit is not None
     failed, tried = solver.failure, functools.partial(_restarts, solver)
     status, message = ending(setup, fit, interrupted=solver.interrupted, failure=failed, restarts=tried)
-    runs, states = run_contents(setup, fit, solver.stage)
-    told = explanations(setup, fit, states)
-    found = suspects(setup, fit, told, solver.misread)
-    solver.look_closer(told)
+    recordings = told(setup, fit, solver.stage)
+    runs, states = run_contents(setup, fit, solver.stage, recordings)
+    explained = explanations(setup, fit, states)
+    found = suspects(setup, fit, explained, solver.misread)
+    solver.look_closer(explained)
     information = bars.information if bars else fit.information
     if solver.stands():
-        found_bands = bands(setup, fit, solver.stage, information)
+        found_bands = bands(setup, fit, solver.stage, information, recordings)
         states |= found_bands
         for name, run in runs.items():
             for sensor, signal in run["signals"].items():

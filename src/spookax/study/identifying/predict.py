@@ -13,6 +13,7 @@ from ..._typing import AnyArray
 from ...estimation import Settings, Stage, fit
 from ...estimation.batch import step_blocks
 from ...estimation.batch.problem import Fit, Iterate, Problem
+from ...estimation.batch.uncertainty import state_uncertainty
 from ...estimation.linearise import Path
 from ...models import Multibody
 from ...protocol import Noise
@@ -193,22 +194,28 @@ def predict_recording(
     model, shared = whole.stages[-1].model, z
     assert isinstance(model, Multibody)
 
-    def simulate(state: Iterate) -> tuple[float, np.ndarray, Any, Path, dict[str, np.ndarray]]:
+    def simulate(state: Iterate) -> tuple[float, np.ndarray, Any, Path, np.ndarray]:
         """How far a simulation is from the first readings, as `_misfit`; its z, first state, path, readings."""
         z = np.concatenate([shared, np.asarray(state.own[0])])
         x0 = jax.tree.map(lambda a: np.asarray(a)[0], state.paths[0].x)
         path = open_loop(model, z, levels, x0, samples)
-        told = by_sensor(whole, recording, grid.taken(predictions(model, z, path, samples)))
-        return _misfit(told, first, here, estimate, begun), z, x0, path, told
+        told = predictions(model, z, path, samples)
+        return _misfit(read(told), first, here, estimate, begun), z, x0, path, told
 
-    _, z, x0, path, simulated = min(map(simulate, states), key=lambda found: found[0])
-    clean = whole.clean[0]
+    def read(told: np.ndarray) -> dict[str, np.ndarray]:
+        return by_sensor(whole, recording, grid.taken(told))
+
+    tried = [simulate(state) for state in states]
+    _, z, x0, path, told = min(tried, key=lambda found: found[0])
+    clean, simulated = whole.clean[0], read(told)
     sd: dict[str, np.ndarray] = {}
     if known and np.isfinite(found.cost) and found.parts:
-        bounds = begun.model.shared.bounds()
-        others = drawn(shared, np.asarray(known["covariance"]), np.asarray(known["reach"]), bounds)
-        part, begin, own = found.parts[0], found.iterate.paths[0], np.asarray(found.iterate.own[0])
-        rms = spread(model, levels, part, begin, own, held.own_weight, shared, others, samples)
+        bounds, own = begun.model.shared.bounds(), np.asarray(found.iterate.own[0])
+        more = len(own) + model.tangent_size
+        draws = drawn(shared, np.asarray(known["covariance"]), np.asarray(known["reach"]), bounds, more)
+        part, begin, of_fit = found.parts[0], found.iterate.paths[0], tried[0][-1]
+        state = state_uncertainty(part.lin, part.f, np.zeros((len(z), len(z)))).first
+        rms = spread(model, levels, part, state, begin, own, held.own_weight, shared, draws, samples, of_fit)
         sd = {name: columns for name, columns in whole.by_sensor(grid.taken(rms)) if name in simulated}
     touch = touching(model, z, levels, path, samples.u, grid.times[: int(grid.step_of[-1]) + 1])
     if steps is None:

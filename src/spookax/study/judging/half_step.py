@@ -1,25 +1,28 @@
 """How far the time step biases an estimate: where half the step would lead, by one step of the iteration.
 
-The trajectories of the estimate are taken over to a grid twice as fine and followed there; the linear problem along
-them tells the parameters that half the step asks for. From a minimum so near, one step goes nearly all the way, and it
-costs what two iterations of the identification do. Nothing is compiled for it.
+The trajectories of the estimate are taken over to a grid twice as fine and followed there. The noise that this takes
+and the readings that are missed then stand in the linear problem of the estimate, two half steps as one step of it:
+what it asks of the parameters is the shift. Jacobians differ by the order of the step, which changes the shift by as
+small a part of itself. Nothing is linearised and nothing compiled for it.
 """
-
-import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
 
 from ...estimation import Settings, Stage
+from ...estimation.batch.all_recordings import AllRecordings
 from ...estimation.batch.bounded_step import box_step
-from ...estimation.batch.one_recording import Plan, follow, stiff_gains
-from ...estimation.batch.problem import Fit, Iterate
-from ...estimation.batch.simulator_form import Estimator
-from ...estimation.linearise import Path, all_successful, before
+from ...estimation.batch.one_recording import Plan, filtered, follow, residuals_of, stiff_gains
+from ...estimation.batch.problem import Fit, Part
+from ...estimation.batch.reading_weights import weighed
+from ...estimation.batch.step_blocks import joined, split
+from ...estimation.batch.uncertainty import parts_of
+from ...estimation.linearise import Path, before
 from ...models import Multibody
 from ...models.multibody import BodyState
+from ...protocol import Samples
 from ..file.study import Study
+from ..recordings.grid import Grid
 from ..running.setup import Setup, set_up
 
 
@@ -32,53 +35,62 @@ def half_step_shift(study: Study, setup: Setup, fit: Fit, settings: Settings) ->
     slots = setup.problem.samples[0].y.shape[1]
     half = set_up(study, setup.scene, list(setup.recordings), step=float(setup.scene.step) / 2, slots=slots)
     half = half.replaced(fit.iterate.z)
-    model = half.stages[-1].model
+    model, p = half.stages[-1].model, setup.problem
     assert isinstance(model, Multibody)
-    roots = tuple(
+    roots = [
         new.placed(old.taken(root), slots, 1.0)
         for old, new, root in zip(setup.grids, half.grids, fit.root_weights, strict=True)
-    )
-    estimator = Estimator(dataclasses.replace(half.problem, root_weights=roots), settings)
-    stage, paths = Stage(model, fit.noise), []
-    for own, path, samples in zip(fit.iterate.own, fit.iterate.paths, half.problem.samples, strict=True):
+    ]
+
+    def one(part: Part, own: np.ndarray, path: Path, grid: Grid, fine: Grid, samples: Samples) -> Part:
         z = np.concatenate([fit.iterate.z, own])
-        plan = _finer(path, samples.u.shape[0])
-        gains = stiff_gains(model, z, fit.noise, before(plan.x))
-        paths.append(follow(model, z, fit.noise, Plan(before(plan.x), plan.w, gains), samples.u, plan.guess[0]))
-    it = Iterate(fit.iterate.z, fit.iterate.own, tuple(paths))
-    linear = estimator.linear(stage, it, estimator.kept_at_the_end(stage))
-    p = half.problem
+        gains = np.asarray(joined(stiff_gains(model, z, fit.noise, before(path.x))))
+        plan = _finer(path, gains, fine.steps)
+        followed = follow(model, z, fit.noise, plan, samples.u, path.guess[0])
+        missed = residuals_of(model, z, fit.noise, followed, samples).reshape(samples.y.shape)
+        e = grid.placed(fine.taken(missed), slots).reshape(grid.steps, -1)
+        # the whitened impulse of one step that does what those of its halves do
+        w = _of_length(np.asarray(followed.w), 2 * grid.steps).reshape(grid.steps, 2, -1).sum(axis=1) / np.sqrt(2)
+        lin = [lin._replace(e=block) for lin, block in zip(part.lin, split(e), strict=True)]
+        N, g, q = filtered(lin, w, part.Y0, part.P0)[1]
+        return part._replace(N=N, g=g, q=q)
+
+    parts = parts_of(p, Stage(setup.stages[-1].model, fit.noise), fit)
+    each = (parts, fit.iterate.own, fit.iterate.paths, setup.grids, half.grids, weighed(half.problem, roots))
+    recordings = AllRecordings(p, settings)
+    linear = recordings.reduced(fit.iterate, recordings.each(one, list(zip(*each, strict=True))))
+    z = fit.iterate.z
     # what is left of the slope at the fit's own step is none of the step's doing
-    shift = box_step(linear.N, linear.g + fit.slope, p.lower - it.z, p.upper - it.z, 0.0)
+    shift = box_step(linear.N, linear.g + fit.slope, p.lower - z, p.upper - z, 0.0)
     return shift if np.isfinite(shift).all() else None
 
 
-def _finer(path: Path, steps: int) -> Path:
-    """A trajectory on a grid with two steps for each of its own, as far as it goes; then it stays. Velocities belong to
-    the middle of the step that has led to a state.
+def _finer(path: Path, gains: np.ndarray, steps: int) -> Plan:
+    """A plan on a grid with two steps for each of a trajectory, as far as that goes; then it stays. Feedback has its
+    say once in the two, so that their noises are alike but for what corrects an error of one step.
     """
     x = jax.tree.map(np.asarray, path.x)
 
-    def twice(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Rows of both in turn: of the old steps and of the new ones between, to the state after the last."""
-        rows = np.stack([first, second], axis=1).reshape(2 * len(first), *first.shape[1:])[: steps + 1]
-        return np.concatenate([rows, np.repeat(rows[-1:], steps + 1 - len(rows), axis=0)])
+    def early(a: np.ndarray) -> np.ndarray:
+        # velocities belong to the middle of the step that has led to a state, and that is half as long now
+        return (3 * a[:-1] + a[1:]) / 4
 
-    def places(a: np.ndarray) -> np.ndarray:
-        return twice(a[:-1], (a[:-1] + a[1:]) / 2)
+    now = before(x)
+    planned = BodyState(now.p, now.e, early(x.v), early(x.w), now.near, now.c)  # pyright: ignore[reportArgumentType]
 
-    def speeds(a: np.ndarray) -> np.ndarray:
-        return twice((3 * a[:-1] + a[1:]) / 4, (a[:-1] + 3 * a[1:]) / 4)
+    def held(a: np.ndarray) -> np.ndarray:
+        return np.repeat(a, 2, axis=0)[:steps]
 
-    turned = np.where(np.sum(x.e[1:] * x.e[:-1], axis=-1, keepdims=True) < 0, -x.e[1:], x.e[1:])
-    e = twice(x.e[:-1], x.e[:-1] + turned)
-    e = e / np.linalg.norm(e, axis=-1, keepdims=True)
-    rows = (places(x.p), e, speeds(x.v), speeds(x.w), twice(x.near[:-1], x.near[:-1]), places(x.c))
-    finer = BodyState(*rows)  # pyright: ignore[reportArgumentType]  # host arrays
+    def stays(a: np.ndarray) -> np.ndarray:
+        a = held(a)
+        return np.concatenate([a, np.repeat(a[-1:], steps - len(a), axis=0)])
 
-    def held(a: Any) -> np.ndarray:
-        rows = np.repeat(np.asarray(a), 2, axis=0)[:steps]
-        return np.concatenate([rows, np.zeros((steps - len(rows), *rows.shape[1:]))])
-
+    once = np.stack([gains, np.zeros_like(gains)], axis=1).reshape(-1, *gains.shape[1:])
     # whitened impulses of two steps add up to that of one
-    return Path(finer, held(path.w) / np.sqrt(2), held(path.guess), all_successful(steps))
+    w = _of_length(held(np.asarray(path.w)) / np.sqrt(2), steps)
+    return Plan(jax.tree.map(stays, planned), w, split(_of_length(once, steps)))
+
+
+def _of_length(a: np.ndarray, count: int) -> np.ndarray:
+    """The first rows, or all of them and then zeros."""
+    return np.concatenate([a[:count], np.zeros((max(count - len(a), 0), *a.shape[1:]))])

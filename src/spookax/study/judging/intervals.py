@@ -26,8 +26,8 @@ def intervals(shared: ParameterMap, fit: Fit, profiles: Mapping[int, Ends]) -> d
     alone has that one's interval.
     """
     found: dict[str, dict[str, Any]] = {}
-    z = on_device(fit.iterate.z)
-    value, jac = map(np.asarray, natural_values(shared, z))
+    z = np.asarray(fit.iterate.z)
+    value, jac = map(np.asarray, natural_values(shared, on_device(z)))
     sd = values_and_sd(shared, z, fit.covariance)[1]
     deviation = np.sqrt(np.diag(fit.covariance))
     lower, upper = shared.bounds()
@@ -35,8 +35,8 @@ def intervals(shared: ParameterMap, fit: Fit, profiles: Mapping[int, Ends]) -> d
         (alone,) = np.nonzero(jac[j]) if np.count_nonzero(jac[j]) == 1 else (np.zeros(0, dtype=int),)
 
         def there(distance: float, i: int, j: int = j) -> float:
-            with np.errstate(over="ignore"):
-                return float(natural_values(shared, z.at[i].add(distance))[0][j])
+            moved = np.where(np.arange(len(z)) == i, z + distance, z)
+            return float(np.asarray(natural_values(shared, on_device(moved))[0])[j])
 
         if not alone.size:
             ends, kind = (value[j] - TAIL * sd[j], value[j] + TAIL * sd[j]), "normal"

@@ -1,23 +1,27 @@
 """What an estimate says beyond the parameters: runs, signals, correlations, groups that are not determined."""
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..._compiled import compiled, seldom_called
+from ..._threads import concurrently
+from ..._typing import Float
 from ...constraints import axes, boxes, frames
 from ...constraints.assemble import velocity
 from ...estimation import Stage, uncertainty
 from ...estimation.batch import step_blocks
 from ...estimation.batch.problem import Fit
 from ...estimation.batch.step_blocks import joined, split
+from ...estimation.batch.uncertainty import Uncertainty
 from ...estimation.linearise import Path, after, before
 from ...models import Multibody, ParameterMap
 from ...models.parameters import natural_values, values_and_sd
+from ...protocol import Samples
 from ..file.delays import is_delay
 from ..running.setup import Setup
 from ..running.simulate import open_loop, predictions
@@ -45,28 +49,49 @@ def as_read(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return np.column_stack([predicted[:, :3], np.where((other_distance < distance)[:, None], other, turn)])
 
 
-def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The `runs` of estimate.json and the arrays of states.npz, of a fit that ended in a stage."""
+class Told(NamedTuple):
+    """What a fit says of one recording."""
+
+    simulated: Float[np.ndarray, "steps slots channels"]  # readings from its first state on, without noise
+    known: Uncertainty
+
+
+def told(setup: Setup, fit: Fit, stage: int) -> list[Told]:
+    """Of every recording, by a fit that ended in a stage."""
+    model = setup.stages[stage].model
+    assert isinstance(model, Multibody)
+
+    def simulated(own: np.ndarray, path: Path, samples: Samples) -> np.ndarray:
+        z, x0 = np.concatenate([fit.iterate.z, own]), jax.tree.map(lambda a: np.asarray(a)[0], path.x)
+        return predictions(model, z, open_loop(model, z, fit.noise, x0, samples), samples)
+
+    each = zip(fit.iterate.own, fit.iterate.paths, setup.problem.samples, strict=True)
+    tasks: list[Callable[[], Any]] = [lambda: uncertainty(setup.problem, Stage(model, fit.noise), fit)]
+    known, *readings = concurrently(tasks + [functools.partial(simulated, *recording) for recording in each])
+    return [Told(*both) for both in zip(readings, known, strict=True)]
+
+
+def run_contents(
+    setup: Setup, fit: Fit, stage: int, recordings: Sequence[Told]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The `runs` of estimate.json and the arrays of states.npz; `recordings`: what is `told` of them."""
     runs: dict[str, Any] = {}
     states: dict[str, np.ndarray] = {}
     model = setup.stages[stage].model
     assert isinstance(model, Multibody)
-    spread = uncertainty(setup.problem, Stage(model, fit.noise), fit)
     for i, (recording, grid, samples) in enumerate(
         zip(setup.recordings, setup.grids, setup.problem.samples, strict=True)
     ):
         own, path = fit.iterate.own[i], fit.iterate.paths[i]
         z = np.concatenate([fit.iterate.z, own])
-        x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
         estimated = grid.taken(predictions(model, z, path, samples))
-        free = open_loop(model, z, fit.noise, x0, samples)
-        simulated = grid.taken(predictions(model, z, free, samples))
+        free = grid.taken(recordings[i].simulated)
         signals, column = {}, 0
         name = recording.name
         channels = samples.y.shape[1:]
-        innovations = grid.taken(np.asarray(spread[i].innovations).reshape(-1, *channels))
+        innovations = grid.taken(np.asarray(recordings[i].known.innovations).reshape(-1, *channels))
         weight, counted = weights(setup, fit, i), kept(setup, fit, i).sensors
-        joint_sd = axis_sd(model, z, path, spread[i].covariance)
+        joint_sd = axis_sd(model, z, path, recordings[i].known.covariance)
         states[f"{name}/time"] = recording.time
         for sensor in setup.sensors:
             size = setup.system.sensors[setup.system.sensor_index(sensor)].size
@@ -75,7 +100,7 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
             measured = recording.sensors[sensor]
             if not np.isfinite(measured).any():
                 continue
-            along, ahead = (as_read(measured, predicted[:, part]) for predicted in (estimated, simulated))
+            along, ahead = (as_read(measured, predicted[:, part]) for predicted in (estimated, free))
             states[f"{name}/measured/{sensor}"] = measured
             states[f"{name}/estimated/{sensor}"] = along
             states[f"{name}/open_loop/{sensor}"] = ahead
@@ -112,12 +137,15 @@ def run_contents(setup: Setup, fit: Fit, stage: int) -> tuple[dict[str, Any], di
     return runs, states
 
 
-def bands(setup: Setup, fit: Fit, stage: int, information: np.ndarray) -> dict[str, np.ndarray]:
+def bands(
+    setup: Setup, fit: Fit, stage: int, information: np.ndarray, recordings: Sequence[Told]
+) -> dict[str, np.ndarray]:
     """The arrays `open_loop_sd` of states.npz: how far simulations with parameters and starts from the posterior are
     from that of the estimate, in the unit of the sensor.
 
     What these recordings do not determine does not move their simulations, and straight ahead it leads far away from
-    the curve along which that is so: nothing is drawn in those directions. `information`: see `gauges`.
+    the curve along which that is so: nothing is drawn in those directions. `information`: see `gauges`; `recordings`:
+    what is `told` of them.
     """
     model, found = setup.stages[stage].model, {}
     assert isinstance(model, Multibody)
@@ -129,10 +157,11 @@ def bands(setup: Setup, fit: Fit, stage: int, information: np.ndarray) -> dict[s
             free[taking] = direction / np.linalg.norm(direction)
             rest = np.eye(len(z)) - np.outer(free, free)
             covariance = rest @ covariance @ rest
-    others = drawn(z, covariance, fit.reach, (p.lower, p.upper))
+    draws = drawn(z, covariance, fit.reach, (p.lower, p.upper), model.own.size + model.tangent_size)
     for i, part in enumerate(fit.parts or ()):
         own, path = np.asarray(fit.iterate.own[i]), fit.iterate.paths[i]
-        sd = spread(model, fit.noise, part, path, own, p.own_weight, z, others, p.samples[i])
+        readings, known = recordings[i]
+        sd = spread(model, fit.noise, part, known.first, path, own, p.own_weight, z, draws, p.samples[i], readings)
         for sensor, at in setup.by_sensor(setup.grids[i].taken(sd)):
             found[f"{setup.recordings[i].name}/open_loop_sd/{sensor}"] = at
     return found

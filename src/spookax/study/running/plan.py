@@ -49,8 +49,8 @@ def planned(
             axis = names[sensor.target] if sensor.type == kind else ""
             if not axis or axis in position or not np.isfinite(readings).any():
                 continue
-            stamps = recording.time - float(model.params.age[index])
-            value, speed = smooth(times, stamps, readings[:, 0] - float(model.params.offset[index, 0]))
+            age, offset = np.asarray(model.params.age)[index], np.asarray(model.params.offset)[index, 0]
+            value, speed = smooth(times, recording.time - age, readings[:, 0] - offset)
             if kind == "joint_rate":
                 start = scene.initial[axis].position if axis in scene.initial else 0.0
                 value, speed = float(start) + grid.h * np.concatenate([[0.0], np.cumsum(value[:-1])]), value
