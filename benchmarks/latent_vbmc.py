@@ -23,7 +23,7 @@ from . import peer
 from .latent_setup import DAMPING, MASS, STEP, STIFFNESS, folder, record
 from .measure import Row, row
 
-SAMPLES, DRAWS = 500, 100
+SAMPLES, DRAWS = 500, 30
 _FAR, _PLAUSIBLE = 8.0, 2.0  # half of VBMC's boxes, in standard deviations of Laplace's density
 
 
