@@ -7,7 +7,7 @@ other at the time, of every kind as many as `contacts.slots` says.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -132,6 +132,12 @@ class Contacts:
     def ends(self) -> np.ndarray:
         """Numbers of the surfaces of every pair, (pairs, 2)."""
         return np.array([(pair.first, pair.second) for pair in self.pairs], dtype=int).reshape(-1, 2)
+
+    def signs(self, own: Collection[int], others: Collection[int]) -> np.ndarray:
+        """Of every pair 1 if its force is on one of the surfaces `own` and from one of `others`, -1 if it is the other
+        way round, else 0; and 0 for an empty slot, which is the last."""
+        ends = self.ends.tolist()
+        return np.array([*(float(a in own and b in others) - float(b in own and a in others) for a, b in ends), 0.0])
 
     @functools.cached_property
     def sides(self) -> tuple[tuple[int, int], ...]:
