@@ -69,6 +69,9 @@ class _Touches(Strict):
     body: Name = Field(default=WORLD, description="Name of a body, or `world`")
     material: Name = Field(default=DEFAULT, description="Name of a material")
     group: Name | None = Field(default=None, description="Surfaces of one group do not touch each other")
+    margin: NonNegative = Field(
+        default=0.0, description="Distance at which it is touched already; those of two surfaces add up [m]"
+    )
 
 
 class Plane(_Touches, Placed):

@@ -33,7 +33,7 @@ _NEAR = 4  # pairs of one kind near each other, for every body that has such: se
 @dataclasses.dataclass(frozen=True)
 class Surface:
     """A surface of a body (-1: the world); `material`: its number; `hull`: of a mesh; `cells`: of a height field, along
-    x and y."""
+    x and y; `margin`: at which it is touched [m]."""
 
     name: str
     type: str
@@ -41,6 +41,7 @@ class Surface:
     material: int
     hull: Hull | None = None
     cells: tuple[int, int] | None = None
+    margin: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +200,7 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
             materials.index(s.material),
             hull_of(s) if s.type == "mesh" else None,
             cells.get(name),
+            s.margin,
         )
         for name, s in found.surfaces.items()
     )
