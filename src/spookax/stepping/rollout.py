@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from .._compiled import compiled, jit
+from .._platform import by_platform
 from .._results import STEP_RESULTS
 from .._threads import concurrently, workers
 from .._typing import AnyArray, Array, Float, Int
@@ -214,7 +215,7 @@ def in_pieces(one: Callable[..., Any], batch: tuple[Any, ...]) -> Any:
         rest = many(*jax.tree.map(lambda a: a[whole:], batch))
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
 
-    return jax.lax.platform_dependent(*batch, cpu=pieces, default=many)
+    return by_platform(*batch, cpu=pieces, default=many)
 
 
 def _all_well(found: Trajectory) -> Trajectory:

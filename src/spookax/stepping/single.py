@@ -16,6 +16,7 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from .._compiled import PLAIN, Compiled, compiled
+from .._platform import by_platform
 from .._results import STEP_RESULTS
 from .._typing import Array, Float, Int, Scalar
 from ..complementarity import AbstractMLCPSolver
@@ -105,7 +106,7 @@ def program(
 
     def together(*arguments: Array) -> tuple[Array, Array]:
         pieces, at_once = (_many(jax.jit(one), size or 1, own, most) for most in (PIECE, size or 1))
-        return jax.lax.platform_dependent(*arguments, cpu=_in_one_kernel(pieces), default=at_once)
+        return by_platform(*arguments, cpu=_in_one_kernel(pieces), default=at_once)
 
     rows = () if size is None else (size,)
     of_all = rows if own else ()

@@ -152,9 +152,13 @@ def train(
     best, waited, ended = np.full(runs, np.inf), 0, "all steps"
     try:
         while int(state.step) < s.steps:
-            run, until = (_follow, s.data_first) if int(state.step) < s.data_first else (_solve, s.steps)
-            count = jnp.asarray(min(s.piece, until - int(state.step)))
-            state = run(state, count, given, rest, loss, model, belief, s, shared)
+            done = int(state.step)
+            if done < s.data_first:
+                count = jnp.asarray(min(s.piece, s.data_first - done))
+                state = _follow(state, count, given, rest, model, belief, s, shared)
+            else:
+                count = jnp.asarray(min(s.piece, s.steps - done))
+                state = _solve(state, count, given, rest, loss, model, belief, s, shared)
             told = TrainingReport(int(state.step), np.asarray(state.loss), np.asarray(state.arrays.z))
             history.append(told)
             if keep is not None:
@@ -187,7 +191,6 @@ def _follow(
     count: Array,
     data: Readings,
     rest: Any,
-    loss: Any,
     model: Any,
     belief: Belief,
     s: Schedule,
