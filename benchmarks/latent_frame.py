@@ -75,7 +75,7 @@ def run() -> list[Row]:
     start = np.array([record.y[0, 0], float(np.gradient(record.y[:, 0], record.h)[0])])
     scene = known.scene("between", [between], record.h / SUBSTEPS, start)
     for name, offset in (("zeros of its own sensors", offsets[350]), ("zeros as they are", 0.0)):
-        [nmse] = forward(scene, known.readings, record, known.loads(seen, [offset]), start).nmse
+        [nmse] = forward(scene, known.readings, record, known.loads(known.from_zeros(seen, [offset])), start).nmse
         rows.append(row("3.5 N by the law of the others", f"NMSE of the prediction, {name}", nmse, "%"))
     _drawn(points, laws)
     return rows

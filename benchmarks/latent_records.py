@@ -23,6 +23,7 @@ class Drawn(NamedTuple):
     v: np.ndarray
     force: np.ndarray
     sticks: np.ndarray
+    static: np.ndarray  # what the law holds at rest [N]
     noise: np.ndarray  # standard deviation of a reading
 
 
@@ -83,4 +84,6 @@ def drawn(count: int, samples: int, seed: int) -> Drawn:
     noise = np.std(z, axis=1) / between(500.0, 3000.0)
     y = z + noise[:, None] * rng.normal(size=z.shape)
     names = [("Coulomb", "Stribeck", "Dieterich-Ruina")[i] for i in kind]
-    return Drawn(h, mass, damping, stiffness, names, at_samples, y, z, v, force, stuck > 0.5, noise)
+    return Drawn(
+        h, mass, damping, stiffness, names, at_samples, y, z, v, force, stuck > 0.5, law(np.zeros(count)), noise
+    )

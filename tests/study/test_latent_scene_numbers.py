@@ -15,6 +15,7 @@ from spookax.study.latent.correction import correction
 from spookax.study.latent.mechanism import Mechanism, Oscillator
 from spookax.study.latent.of_scene import OfScene
 from spookax.study.latent.record import Record
+from spookax.study.latent.run import pull_on, without_zeros
 from spookax.study.latent.scene_correction import scene_correction
 from spookax.study.latent.switching_model import Force
 
@@ -126,8 +127,15 @@ def test_a_base_in_a_scene_is_that_of_the_oscillator(tmp_path, rng):
     np.testing.assert_allclose(list(fix.change.values()), list(same.change.values()), rtol=1e-5)
     np.testing.assert_allclose(fix.zeros, same.zeros, rtol=1e-5)
     np.testing.assert_allclose(
-        scene.loads(by_scene, fix.zeros)[:, 0], numbers.loads(by_numbers, fix.zeros)[:, 0] / 1200.0, rtol=1e-9
+        scene.loads(scene.from_zeros(by_scene, fix.zeros))[:, 0],
+        numbers.loads(numbers.from_zeros(by_numbers, fix.zeros))[:, 0] / 1200.0,
+        rtol=1e-9,
     )
+    for known, seen in ((scene, by_scene), (numbers, by_numbers)):  # the zero adds a constant force and as much pull
+        force, moved = without_zeros(whole, known, seen, fix), known.from_zeros(seen, fix.zeros)
+        np.testing.assert_allclose(whole.x[:, 2] - force.x[:, 2], 1200.0 * fix.zeros[0], rtol=1e-6)
+        left = [pull_on(0, known.linear(), r.u, f.x)[1] - f.x[:, 2] for r, f in ((seen, whole), (moved, force))]
+        np.testing.assert_allclose(*left, atol=1e-8)
 
 
 def shaken(count: int, rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

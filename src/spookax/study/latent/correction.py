@@ -26,7 +26,8 @@ _SHARES = (0.1, 0.4)  # of the rms speed, in which a level may fall off
 
 class Correction(NamedTuple):
     """By how much guesses are off, dm, dc and dk, with standard deviations; the constant force that a wrong zero of the
-    displacement adds, with its standard deviation [N], and that zero, `offset` [m]; `zeros`: of what reads each base.
+    displacement adds, with its standard deviation [N], and that zero, `offset` [m]; `zeros`: of what reads each base,
+    with standard deviations.
     """
 
     change: dict[str, float]
@@ -35,6 +36,7 @@ class Correction(NamedTuple):
     constant_sd: float
     offset: float
     zeros: tuple[float, ...] = ()
+    zeros_sd: tuple[float, ...] = ()
 
 
 def correction(
@@ -85,8 +87,9 @@ def correction(
     if "zero" in place:
         constant, constant_sd = float(A[place["zero"]]), float(np.sqrt(covariance[place["zero"], place["zero"]]))
     change, sds = (dict(zip(which, map(float, a), strict=True)) for a in (changes(A), sd))
-    offset = constant / float(m.stiffness) if m.stiffness else 0.0
-    return Correction(change, sds, constant, constant_sd, offset, (offset,) if base else ())
+    offset, offset_sd = (a / float(m.stiffness) if m.stiffness else 0.0 for a in (constant, constant_sd))
+    zeros = ((offset,), (offset_sd,)) if base else ((), ())
+    return Correction(change, sds, constant, constant_sd, offset, *zeros)
 
 
 def levels(v: Float[np.ndarray, " p"], speed: float) -> dict[str, Float[np.ndarray, " p"]]:

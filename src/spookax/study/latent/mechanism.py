@@ -1,6 +1,7 @@
 """What a study knows of the mechanism that rubs: a linear model for the estimator, a scene for the engine."""
 
 import abc
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -81,8 +82,15 @@ class AbstractKnown(abc.ABC):
         """
 
     @abc.abstractmethod
-    def loads(self, seen: Record, zeros: Sequence[float] = ()) -> Float[np.ndarray, "k motors"]:
-        """Inputs of that scene's motors at every sample; `zeros`: what each base that moves reads at zero [m]."""
+    def from_zeros(self, seen: Record, zeros: Sequence[float]) -> Record:
+        """What is seen, with every base that moves read from a zero of its own on.
+
+        **Arguments:** `zeros`: what each base reads where its spring is relaxed [m].
+        """
+
+    @abc.abstractmethod
+    def loads(self, seen: Record) -> Float[np.ndarray, "k motors"]:
+        """Inputs of that scene's motors at every sample."""
 
     @abc.abstractmethod
     def driven(self, record: Record) -> list[tuple[str, str]]:
@@ -151,12 +159,17 @@ class Oscillator(AbstractKnown):
         }
         return validate(Located(f"scene '{name}'", data), Scene, SceneError, also=scene_rules)
 
-    def loads(self, seen: Record, zeros: Sequence[float] = ()) -> Float[np.ndarray, "k 1"]:
-        """The force on the mass [N]; of a base k u + c u', and what wrong zeros add."""
+    def from_zeros(self, seen: Record, zeros: Sequence[float]) -> Record:
+        if not self.base:
+            return seen
+        [zero] = zeros
+        return dataclasses.replace(seen, u=seen.u - np.array([zero, 0.0]))
+
+    def loads(self, seen: Record) -> Float[np.ndarray, "k 1"]:
+        """The force on the mass [N]; of a base k u + c u'."""
         if not self.base:
             return seen.u
-        [zero] = zeros or [0.0]
-        return (float(self.m.stiffness) * (seen.u[:, 0] - zero) + float(self.m.damping) * seen.u[:, 1])[:, None]
+        return (float(self.m.stiffness) * seen.u[:, 0] + float(self.m.damping) * seen.u[:, 1])[:, None]
 
     @property
     def numbers(self) -> dict[str, tuple[float, str]]:

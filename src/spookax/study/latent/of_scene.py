@@ -119,13 +119,18 @@ class OfScene(AbstractKnown):
         }
         return _with_friction(self.given, friction, step=min(self.given.step, h), initial=initial)
 
-    def loads(self, seen: Record, zeros: Sequence[float] = ()) -> Float[np.ndarray, "k motors"]:
+    def from_zeros(self, seen: Record, zeros: Sequence[float]) -> Record:
+        u = seen.u.copy()
+        for base, zero in zip(self.bases, zeros, strict=True):
+            u[:, self.inputs.index(base.name)] -= zero
+        return dataclasses.replace(seen, u=u)
+
+    def loads(self, seen: Record) -> Float[np.ndarray, "k motors"]:
         """Of a base k u + c u' in place of k u: its command goes ahead by c / k."""
         found = np.zeros((len(seen.u), len(self.motors)))
         found[:, list(self._shared)] = seen.u[:, : len(self._shared)]
-        zeros = zeros or [0.0] * len(self.bases)
-        for base, rate, zero in zip(self.bases, self.rates_of_bases(seen), zeros, strict=True):
-            found[:, base.motor] += base.lag * rate - zero
+        for base, rate in zip(self.bases, self.rates_of_bases(seen), strict=True):
+            found[:, base.motor] += base.lag * rate
         return found
 
     def rates_of_bases(self, seen: Record) -> Float[np.ndarray, "bases k"]:

@@ -157,7 +157,9 @@ def _latent(
     given = known
     known, found, first, fix = _passes(study, known, seen, say, unfinished)
     spread = spread_of(found, own, say, unfinished)
-    found = found._replace(forces=spread.forces)
+    found = found._replace(forces=[without_zeros(force, known, seen[0], fix) for force in spread.forces])
+    records, held_back = ([(r, known.from_zeros(s, fix.zeros)) for r, s in some] for some in (records, held_back))
+    seen = [record for _, record in records]
     if isinstance(known, Oscillator) and known.readings[0].kind != "displacement":
         found = found._replace(forces=[_centred(force, fix) for force in found.forces])  # friction is alike both ways
     say("law of friction")
@@ -174,7 +176,7 @@ def _latent(
 
     def predicted(record: Record, seen: Record, x: Float[np.ndarray, " n"]) -> Forward:
         at = x[: 2 * q] + np.append(known.point, np.zeros(q))
-        return forward(scene, known.readings, record, known.loads(seen, fix.zeros), at)
+        return forward(scene, known.readings, record, known.loads(seen), at)
 
     for number, (record, own_seen) in enumerate(records):
         simulated = predicted(record, own_seen, found.forces[number].x[0])
@@ -237,6 +239,19 @@ def _centred(force: Force, fix: Correction) -> Force:
     x[:, 0] += fix.offset
     x[:, 2] -= fix.constant
     sd[:, 2] = np.hypot(sd[:, 2], fix.constant_sd)
+    return force._replace(x=x, sd=sd)
+
+
+def without_zeros(force: Force, known: AbstractKnown, seen: Record, fix: Correction) -> Force:
+    """The force without what wrong zeros of bases that move leave in it: it does the same as they do."""
+    m, every = known.linear(), np.eye(len(fix.zeros))
+    units = [(seen.u - known.from_zeros(seen, list(one)).u)[0] for one in every]
+    E, B = np.asarray(m.E), np.asarray(m.B)
+    left = [-np.linalg.lstsq(E, B @ unit, rcond=None)[0] for unit in units]
+    x, sd = force.x.copy(), force.sd.copy()
+    for own, zero, zero_sd in zip(left, fix.zeros, fix.zeros_sd, strict=True):
+        x[:, m.size :] -= own * zero
+        sd[:, m.size :] = np.hypot(sd[:, m.size :], own * zero_sd)
     return force._replace(x=x, sd=sd)
 
 

@@ -39,7 +39,8 @@ def scene_correction(records: Sequence[Record], forces: Sequence[Force], known: 
     setting, unit = known.setting(1), known.motion.of.shared.prior_units()
     count, shared = len(known.contacts), len(unit) + len(known.bases)
     still = dict.fromkeys(known.guesses, 0.0)
-    nothing = Correction(still, still, 0.0, 0.0, 0.0, (0.0,) * len(known.bases))
+    no_zeros = (0.0,) * len(known.bases)
+    nothing = Correction(still, still, 0.0, 0.0, 0.0, no_zeros, no_zeros)
     if not shared:
         return nothing
     left = [_left(known, force, record) for force, record in zip(forces, records, strict=True)]
@@ -63,7 +64,8 @@ def scene_correction(records: Sequence[Record], forces: Sequence[Force], known: 
     A, covariance = by_phases(*map(np.concatenate, (rows, wanted, phase)))
     found, sd = A[-shared:], np.sqrt(np.diag(covariance))[-shared:]
     change, sds = (dict(zip(known.guesses, map(float, a), strict=False)) for a in (found, sd))
-    return Correction(change, sds, 0.0, 0.0, 0.0, tuple(map(float, found[len(unit) :])))
+    zeros, zeros_sd = (tuple(map(float, a[len(unit) :])) for a in (found, sd))
+    return Correction(change, sds, 0.0, 0.0, 0.0, zeros, zeros_sd)
 
 
 def untold(known: OfScene) -> Iterator[Finding]:

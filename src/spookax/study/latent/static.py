@@ -9,9 +9,11 @@ the readings themselves are asked. The mass is at rest until t_0, then
     m v' = pull - f(v),   f(0) = pull(t_0),
 
 pull being all but friction. f falls to a level, about the force that was found at t_1, where the mass slides for sure,
-and stays there: it falls at once, or evenly with the speed. t_0 and the level have the density that the readings give
-them, from the stop on until the mass is twice as fast as at t_1. The value is that of the even fall; its standard
-deviation has half the difference from that of a fall at once in it. A fall that the readings contradict is left out.
+and stays there. How it falls the readings hardly tell: evenly with the speed, with its root, or at once. t_0 and the
+level have the density that the readings give them, from the stop on until the mass is twice as fast as at t_1. The
+value is that of the fall with the root; its standard deviation has half the difference between the other two in it. A
+fall that the readings contradict is left out, and so is a stop so short that a mass which turned without a rest would
+be read at the same places.
 """
 
 from typing import NamedTuple
@@ -34,7 +36,9 @@ _FINE = 5  # parts of a step
 _STARTS, _LEVELS, _WIDEST = 41, 11, 2.5  # grid: places of t_0, levels, of these the farthest in standard deviations
 _ZOOMS, _COUNTS = 3, 1e-3  # times that it is drawn anew, over what has this share of the largest density
 _FLAT = 4.0  # of which the root is taken before each: a ridge between the places of a coarse grid is not lost
+_FALLS = (1.0, 0.5, 0.0)  # powers of the speed with which friction falls: evenly, with the root, at once
 _OFF = 0.05  # of the force at t_1, by which the level may differ from it
+_TURNS = 3.0  # standard deviations of a reading, by which a mass that turned at once would have to be off
 _FAR = 1e12
 _UNLIKELY = 1e-3  # probability of a misfit as large, below which the motion is another one
 
@@ -82,13 +86,13 @@ class Slip(NamedTuple):
     level_sd: float
     last: int  # sample at t_1, before which it breaks away
 
-    def broke_away(self, even: bool) -> Broken:
-        """By a friction that falls evenly with the speed, or at once; on a grid that is drawn around what is likely."""
+    def broke_away(self, power: float) -> Broken:
+        """By a friction that falls with a power of the speed; on a grid that is drawn around what is likely."""
         starts, off = np.linspace(0.0, float(self.last), _STARTS), np.linspace(-_WIDEST, _WIDEST, _LEVELS)
         for zoom in range(_ZOOMS, 0, -1):
-            share, _ = self._shares(starts, off, even, _FLAT**zoom)
+            share, _ = self._shares(starts, off, power, _FLAT**zoom)
             starts, off = _around_the_best(starts, np.max(share, axis=1)), _around_the_best(off, np.max(share, axis=0))
-        share, misfit = self._shares(starts, off, even)
+        share, misfit = self._shares(starts, off, power)
         share = np.sum(share, axis=1) / np.sum(share)
         held = self._at(self.pull, starts)
         mean, when = float(share @ held), float(share @ self._at(self.time, starts))
@@ -97,11 +101,19 @@ class Slip(NamedTuple):
         left = max(int(np.sum(np.isfinite(self.read.y))) - 3, 1)
         return Broken(mean, sd, when, float(scipy.stats.chi2.sf(misfit, left)))
 
+    def off_by_a_turn(self, held: float, rest: float) -> float:
+        """How far a mass that turned under that pull, and never rested, goes in a time of rest, over the standard
+        deviation of a reading.
+        """
+        rate = (held + max(self.level, 0.0)) / self.mass
+        way = {"displacement": rest**2 / 8.0, "velocity": rest / 2.0, "acceleration": 1.0}[self.read.kind]
+        return rate * way / self.read.noise
+
     def _shares(
-        self, starts: Float[np.ndarray, " p"], off: Float[np.ndarray, " l"], even: bool, flat: float = 1.0
+        self, starts: Float[np.ndarray, " p"], off: Float[np.ndarray, " l"], power: float, flat: float = 1.0
     ) -> tuple[Float[np.ndarray, "p l"], float]:
         """Density of places and levels over its largest, to the power of 1 / `flat`; the least misfit."""
-        misfit = self._misfit(starts, self.level + self.level_sd * off, even)
+        misfit = self._misfit(starts, self.level + self.level_sd * off, power)
         weight = -0.5 * (misfit + off**2)
         return np.exp((weight - np.max(weight)) / flat), float(np.min(misfit))
 
@@ -110,7 +122,7 @@ class Slip(NamedTuple):
         return np.interp(places, np.arange(len(a)), a)
 
     def _misfit(
-        self, starts: Float[np.ndarray, " p"], level: Float[np.ndarray, " l"], even: bool
+        self, starts: Float[np.ndarray, " p"], level: Float[np.ndarray, " l"], power: float
     ) -> Float[np.ndarray, "p l"]:
         """Sum of squares of what the readings leave, in their standard deviations; `_FAR` where friction would grow."""
         places = np.linspace(0.0, len(self.time) - 1.0, _FINE * (len(self.time) - 1) + 1)
@@ -119,7 +131,7 @@ class Slip(NamedTuple):
         v, z = np.zeros((2, len(starts), len(level)))
         seen = np.zeros((len(self.time), *v.shape))
         for i in range(len(time)):
-            friction = level + (held - level) * (np.maximum(1.0 - v / self.v, 0.0) if even else 0.0)
+            friction = level + (held - level) * np.maximum(1.0 - (v / self.v) ** power, 0.0)
             rate = np.where(time[i] >= begin, (pull[i] - friction) / self.mass, 0.0)
             if i % _FINE == 0:
                 seen[i // _FINE] = {"displacement": z, "velocity": v, "acceleration": rate}[self.read.kind]
@@ -172,12 +184,13 @@ def static_friction(
         level = float(way * x[slides, 2])
         level_sd = float(np.hypot(sd[slides, 2], _OFF * level))
         slip = Slip(time[of], way * pull[of], own, mass, float(way * v[slides]), level, level_sd, slides - first)
-        falls = [one for one in map(slip.broke_away, (True, False)) if one.likely > _UNLIKELY]
+        falls = [one for one in map(slip.broke_away, _FALLS) if one.likely > _UNLIKELY]
         if not falls:
             continue
-        one, other = falls[0], falls[-1]
-        own_sd = float(np.hypot(one.sd, (other.held - one.held) / 2.0))
-        if one.held > _TOLD * max(own_sd, sd[slides, 2]):
+        one = falls[len(falls) // 2]
+        own_sd = float(np.hypot(one.sd, (falls[-1].held - falls[0].held) / 2.0))
+        rested = slip.off_by_a_turn(one.held, float(time[end] - time[begin])) > _TURNS
+        if rested and one.held > _TOLD * max(own_sd, sd[slides, 2]):
             values.append(one.held)
             sds.append(own_sd)
             times.append(one.time)
