@@ -166,8 +166,9 @@ class Mjx:
         step = mjx().step
 
         def body(data: Any, command: Any) -> tuple[Any, Any]:
-            data = step(model, data.replace(ctrl=command))
-            return data, (data.qpos, data.qvel)
+            after = step(model, data.replace(ctrl=command))
+            after = jax.tree.map(lambda a, b: a.astype(b.dtype), after, data)  # numbers of geoms become 64-bit
+            return after, (after.qpos, after.qvel)
 
         return jax.lax.scan(body, data, controls)[1]
 

@@ -4,6 +4,8 @@ Poses live at t_k, velocities half a step before (leap-frog). A reading at t_k +
 poses of k + 1 moved back along their own velocity, and the line through the velocities at t_k - h/2 and t_k + h/2. At
 s = 1 nothing later than t_k+1 has a part in it, so that this is what a controller may know then: the pose itself, and
 the rate of the last step carried half a step on.
+
+A force of contacts is that of the step between the two states, whatever s is.
 """
 
 import functools
@@ -39,14 +41,18 @@ def readings(
     parts, order, moment = [], [], None
     for (kind, delayed), places in groups.items():
         mine = [sensors[place] for place in places]
-        if delays:  # each reads a time of its own
+        if kind == "contact_force":
+            assert after.felt is not None  # every state of such a mechanism has it
+            found = take(after.felt, [system.force_sensors.index(i) for i in mine])
+        elif delays:  # each reads a time of its own
             at = take(s, [begin[p] for p in places]) if jnp.ndim(s) else jnp.broadcast_to(s, (len(places),))
             if delayed:
                 at = at - take(engine.params.age, mine) / engine.params.step
-            moment = jax.vmap(functools.partial(between, system, engine, now, after, delayed=delayed))(at)
-        elif moment is None:
-            moment = between(system, engine, now, after, s[0] if jnp.ndim(s) else s)
-        found = _read(system, engine, kind, mine, moment, delays)
+            late = jax.vmap(functools.partial(between, system, engine, now, after, delayed=delayed))(at)
+            found = _read(system, engine, kind, mine, late, True)
+        else:
+            moment = moment or between(system, engine, now, after, s[0] if jnp.ndim(s) else s)
+            found = _read(system, engine, kind, mine, moment, False)
         parts.append(found.reshape(-1))
         order += [(p, k) for p in places for k in range(system.sensors[sensors[p]].size)]
     return in_order(parts, order)

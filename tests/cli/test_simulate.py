@@ -9,8 +9,8 @@ import pytest
 from cli.scenes import ROOT, SLIDER, refused, run, study_folder, write
 
 import spookax as sx
-from spookax.cli.inputs import step_means
-from spookax.scene import SceneError
+from spookax.cli.inputs import read_inputs, step_means
+from spookax.scene import Scene, SceneError
 from spookax.study.file.study import Column, RecordingSpec
 from spookax.study.recordings.recording import read_recording
 
@@ -55,6 +55,20 @@ def test_a_constant_force_and_every_kind_of_sensor(slider: Path, tmp_path: Path)
     assert set(found) == {"t [s]", *expected}
     for name, values in expected.items():  # off by the compliance of the joint and what the file rounds
         np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
+
+
+def test_a_servo_that_nothing_drives_holds_where_it_starts():
+    joints = {name: {"type": "hinge", "child": name} for name in ("a", "b", "c")}
+    motors = {n: {"type": "position", "joint": n, "stiffness": 1} for n in joints} | {
+        "push": {"type": "torque", "joint": "a"}
+    }
+    bodies = {name: {"mass": 1, "inertia": [1, 1, 1]} for name in joints}
+    starts = {"a": {"position": 0.5}, "b": {"position": -0.4}}
+    scene = Scene.model_validate(
+        {"spookax": 1, "bodies": bodies, "joints": joints, "motors": motors, "initial": starts}
+    )
+    found = read_inputs(scene, ["b=0.1"], None, 2 * scene.step)
+    np.testing.assert_array_equal(found.values, [[0.5, 0.1, 0.0, 0.0]] * 2)
 
 
 def test_surfaces_that_touch_have_their_forces_in_the_table_and_on_the_page(tmp_path: Path):

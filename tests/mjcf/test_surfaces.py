@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mjcf.models import mujoco, write
 
-from spookax import load
+from spookax import load, rollout
 from spookax.constraints.contact_rows import gaps
 from spookax.mjcf import MjcfError, import_mjcf, write_mjcf
 from spookax.scene.contacts import joined_bodies, pairs_of
@@ -74,6 +74,27 @@ def test_surfaces_stand_where_the_geoms_do(tmp_path):
     assert (surfaces["shank"].radius, surfaces["shank"].length) == pytest.approx((0.02, 0.3))
 
 
+def test_margins_are_those_of_mujoco(tmp_path):
+    """A ball rests above the floor by both margins, here as there; a `gap` moves nothing. And they go back."""
+    ball = '<body pos="0 0 0.13"><freejoint/><geom name="ball" size="0.1" margin="0.01" gap="0.005"/></body>'
+    floor = '<geom name="floor" type="plane" size="5 5 1" margin="0.02"/>'
+    options = '<option timestep="0.002"/><default><geom solref="0.004 1" solimp="0.99 0.999 0.001"/></default>'
+    file = write(tmp_path, f"{options}<worldbody>{floor}{ball}</worldbody>")
+    scene = import_mjcf(file).scene
+    surfaces = contacts_of(scene).surfaces
+    assert (surfaces["floor"].margin, surfaces["ball"].margin) == pytest.approx((0.02, 0.01))
+    system, params, state = load(scene)
+    height = float(rollout(system, params, state, np.zeros((500, 0))).r[-1, 0, 2])
+    assert height == pytest.approx(0.13, abs=1e-5)
+    model = mujoco.MjModel.from_xml_path(str(file))
+    data = mujoco.MjData(model)
+    mujoco.mj_step(model, data, 500)
+    assert height == pytest.approx(data.qpos[2], abs=2e-4)
+    write_mjcf(scene, tmp_path / "again.xml", allow_missing=True)
+    again = contacts_of(import_mjcf(tmp_path / "again.xml").scene).surfaces
+    assert {name: s.margin for name, s in again.items()} == pytest.approx({"floor": 0.02, "ball": 0.01})
+
+
 def test_they_go_back(tmp_path):
     """Written and read again: the same surfaces, pairs and friction."""
     scene = import_mjcf(write(tmp_path, LEGGED)).scene
@@ -93,7 +114,7 @@ FREE = '<body name="{0}"><freejoint/><geom name="{0}" type="sphere" size="0.1" {
 @pytest.mark.parametrize(
     ("first", "second", "extra", "words"),
     [
-        ('margin="0.01"', "", "", "`margin`"),
+        ("", "", '<contact><pair geom1="a" geom2="b" margin="0.01"/></contact>', "its margin is 0.01"),
         ('type="ellipsoid" size="0.1 0.2 0.3"', "", "", "ellipsoid on sphere: 1"),
         ("", "", '<contact><pair geom1="a" geom2="b" friction="0.1 0.1 0 0 0"/></contact>', None),
         ('contype="0"', 'contype="0"', "", None),
@@ -158,7 +179,7 @@ def test_a_mesh_touches_a_plane_where_mujoco_has_it(tmp_path):
         tmp_path,
         '<asset><mesh name="m" file="part.obj" scale="0.1 0.1 0.1"/></asset><worldbody>'
         '<geom name="floor" type="plane" size="1 1 .1"/><body name="a" pos="0 0 0.2"><freejoint/>'
-        '<geom name="part" type="mesh" mesh="m" quat="0.8 0.1 0.3 0.2" margin="1" gap="1"/></body></worldbody>',
+        '<geom name="part" type="mesh" mesh="m" quat="0.8 0.1 0.3 0.2" gap="1"/></body></worldbody>',
     )
     scene = import_mjcf(path).scene
     system, params, state = load(scene)

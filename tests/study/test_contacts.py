@@ -117,3 +117,36 @@ def _check_forces(estimate: sx.Estimate) -> None:
     np.testing.assert_allclose(np.mean(normal[sliding]), 0.4 * 9.81, rtol=0.02)
     level = estimate.value("contacts.materials.default.friction")
     np.testing.assert_allclose(np.sum(friction[sliding]), level * np.sum(normal[sliding]), rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_force_plate_tells_the_mass_that_poses_do_not(tmp_path):
+    """Of the box that slides: friction is known by its poses, and from the forces on the table so is its mass."""
+    scene = slides()
+    scene["sensors"]["plate"] = {"type": "contact_force", "surface": "table", "sd": 0.05}
+    system, params, state = sx.load(Scene.model_validate(scene))
+    found = sx.rollout(system, params, state, np.zeros((64, 0)))
+    rng = np.random.default_rng(2)
+    pose = np.concatenate([found.r[:-1, 0], jax.vmap(rotation.log)(found.e[:-1, 0])], axis=1)
+    columns = {"t [s]": found.time[:-1]}
+    for names, unit, sd, values in (
+        (COLUMNS, ("m", "m", "m", "rad", "rad", "rad"), SD, pose),
+        (("fx", "fy", "fz"), ("N",) * 3, 0.05, found.contact_force(system, "table")),
+    ):
+        noisy = np.asarray(values) + sd * rng.normal(size=np.shape(values))
+        columns |= {f"{n} [{u}]": a for n, u, a in zip(names, unit, noisy.T, strict=True)}
+    np.savez(tmp_path / "slide.npz", **columns)
+    (tmp_path / "scene.yaml").write_text(yaml.safe_dump(scene))
+    sensors = {"pose": list(COLUMNS), "plate": ["fx", "fy", "fz"]}
+    unknown = {"bodies.thing.mass": {"start": 0.6}, "contacts.materials.default.friction": {"start": 0.3}}
+    text = {"spookax": 1, "scene": "scene.yaml", "parameters": unknown}
+    text |= {"recordings": [{"file": "slide.npz", "time": "t", "sensors": sensors}]}
+    text["estimator"] = {"process_noise": {"kind": "bodies", "density": 1e-3, "estimate": False}, "restarts": 0}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(text))
+    estimate = sx.identify(tmp_path / "study.yaml")
+    assert estimate.status == "converged", estimate.message
+    for path, truth in {"bodies.thing.mass": 0.4, "contacts.materials.default.friction": 0.2}.items():
+        of = estimate.parameters[path]
+        assert abs(of["value"] - truth) < 4 * of["sd"]
+        assert of["sd"] < 0.02 * truth

@@ -93,7 +93,7 @@ def simulate(
 
     Writes time, motor inputs, joint positions and rates, sensor readings without noise, and normal force and
     friction of the surfaces that touch, with a unit in every header: a recording that a study can read. A motor
-    without input gets 0. The page shows where surfaces touch, and their forces.
+    without input gets 0, a position servo holds where it starts. The page shows where surfaces touch, and their forces.
 
     \b
     Examples:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from ..scene import FileProblem, Scene
 from ..scene.explain import nearest
+from ..scene.parts import PositionMotor
 from ..study.file.against_scene import input_dimensions
 from ..study.file.study import Column, RecordingSpec
 from ..study.file.table import Report, read_table
@@ -43,7 +44,8 @@ def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: 
       last one to the end.
     - `time`: duration [s]; that of the recording when None.
 
-    **Returns:** the mean of each input over each step; a motor that nothing drives gets 0.
+    **Returns:** the mean of each input over each step; a motor that nothing drives gets 0, a servo of a position the
+    position at which its axis starts.
 
     **Raises:** `typer.BadParameter` for settings that do not fit the scene; `RecordingError` for the file.
     """
@@ -69,7 +71,7 @@ def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: 
         if motor in held:
             values[:, i] = step_means(stamps - stamps[0], held[motor], scene.step, steps)
         else:
-            values[:, i] = constants.get(motor, 0.0)
+            values[:, i] = constants.get(motor, _held(scene, motor))
     turns = {name: axis.rotational for name, axis in scene.free_axes().items()}
     position = {motor: "rad" if turns[spec.joint] else "m" for motor, spec in scene.motors.items()}
     default = {
@@ -78,6 +80,13 @@ def read_inputs(scene: Scene, settings: Sequence[str], file: Path | None, time: 
     }
     slips = [] if file is None else [doubt(file, *slip) for slip in stamp_doubts(stamps, scene.step)]
     return Inputs(values, default | units, slips)
+
+
+def _held(scene: Scene, motor: str) -> float:
+    """What a motor is told that nothing drives: a servo of a position to stay where it starts, any other nothing."""
+    spec = scene.motors[motor]
+    starts = isinstance(spec, PositionMotor) and spec.joint in scene.initial
+    return float(scene.initial[spec.joint].position) if starts else 0.0
 
 
 def step_means(

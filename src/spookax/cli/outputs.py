@@ -17,6 +17,7 @@ from ..constraints import axes
 from ..math import rotation
 from ..scene import Scene
 from ..stepping import Trajectory
+from ..stepping.felt import forces_read
 from ..study.file.against_scene import sensor_dimensions
 from ..study.file.units import SI_UNIT
 from ..system import Params, Sensor, System
@@ -78,6 +79,8 @@ def table(
 
 def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sensor) -> Float[Array, "n size"]:
     """What a sensor without noise reads along a trajectory, in its SI units. A delayed one reads the start at first."""
+    if sensor.type == "contact_force":
+        return _forces(system, params, trajectory, sensor)
     if sensor.delayed:
         trajectory = _earlier(trajectory, float(params.age[system.sensor_index(sensor.name)]))
     e, target = trajectory.e, sensor.target
@@ -92,6 +95,17 @@ def readings(system: System, params: Params, trajectory: Trajectory, sensor: Sen
         if sensor.type == "point_position":
             value = value[:, :3] + rotation.matrix(e[:, target]) @ params.point[system.sensor_index(sensor.name)]
     return value + params.offset[None, system.sensor_index(sensor.name), : sensor.size]
+
+
+def _forces(system: System, params: Params, trajectory: Trajectory, sensor: Sensor) -> Float[Array, "n 3"]:
+    """Those of the step that begins at every time, at the last time of the one before; a delay is one of whole steps.
+    [N]"""
+    number = system.sensor_index(sensor.name)
+    late, count = round(float(params.age[number] / params.step)), trajectory.contact_forces.shape[0]
+    step = np.clip(np.arange(count + 1) - late, 0, count - 1)
+    read = jax.vmap(lambda *step: forces_read(system, [number], *step)[0])
+    found = (trajectory.e, trajectory.contact_forces, trajectory.contact_pairs)
+    return read(*(jnp.asarray(a)[:count] for a in found))[step]
 
 
 def _pose(params: Params, trajectory: Trajectory, body: str) -> Float[Array, "n 6"]:

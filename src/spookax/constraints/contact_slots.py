@@ -46,6 +46,7 @@ def choose(
     """The pairs that are near each other; all of a kind that has a slot for each."""
     of = system.contacts
     types = tuple(surface.type for surface in of.surfaces)
+    touched = np.array([surface.margin for surface in of.surfaces], r.dtype)
     posed, r, v = jax.lax.stop_gradient((posed, r, v))
     ahead, small = _ahead(system, params, posed, r, v), _smallest(posed)
     numbers, filled, overflow = [], [], jnp.array(False)
@@ -58,6 +59,7 @@ def choose(
         first, second = of.ends[pairs].T
         apart = KINDS[group.kind].apart(types, posed, first, second)
         margin = gathered(ahead, first) + gathered(ahead, second)
+        margin = margin + np.sum(touched[of.ends[pairs]], axis=1)
         margin = margin + _PART * jnp.minimum(gathered(small, first), gathered(small, second))
         number, here, too_many = broad.slots(apart < margin, group.looked_at)
         numbers.append(number + group.begin)

@@ -48,13 +48,17 @@ def _grid(contacts: Contacts, params: Params) -> Grid | None:
 
 
 def places(system: System, posed: Posed, chosen: Chosen) -> Touch:
-    """All places of the pairs that are looked at."""
+    """All places of the pairs that are looked at; gaps are those to their margins."""
     parts, begin = [], 0
     for kind, count in zip(system.contacts.kinds, chosen.counts, strict=True):
         first, second = chosen.surfaces[begin : begin + count].T
         parts.append(touches(kind, posed, first, second))
         begin += count
     found = jax.tree.map(lambda *a: joined(a), *parts)
+    margins = np.array([surface.margin for surface in system.contacts.surfaces])
+    if np.any(margins):
+        of_pairs = jnp.sum(jnp.asarray(margins, found.gap.dtype)[chosen.surfaces], axis=1)
+        found = found._replace(gap=found.gap - to_points(system, of_pairs))
     return found if chosen.filled is None else found._replace(live=found.live & to_points(system, chosen.filled))
 
 

@@ -270,6 +270,14 @@ class _Writer:
             case "point_position":
                 Xml.SubElement(self.bodies[sensor.body], "site", name=name, pos=text(sensor.at))
                 Xml.SubElement(self.sensor, "framepos", name=name, objtype="site", objname=name, noise=noise)
+            case "contact_force":  # MuJoCo's is that of the first on the second
+                if sensor.axes == "body":
+                    self.report.add(path, "MJCF reads forces of contacts in axes of the world", "Set `axes: world`.")
+                    return
+                said = {"geom1": sensor.against} if sensor.against else {}
+                said |= {"geom2": sensor.surface} if sensor.surface else {"body2": str(sensor.body)}
+                said |= {"num": "1", "reduce": "netforce", "data": "force", "noise": noise}
+                Xml.SubElement(self.sensor, "contact", {"name": name, **said})
 
     def _start(self, nested: list[Branch], closed: bool) -> None:
         """The keyframe of the initial positions and rates."""

@@ -37,7 +37,8 @@ def write_surfaces(
             shape, pose = _height_field(name, surface, asset)
         else:
             shape, pose = primitive(surface) or {}, Pose.placed(surface.at, surface.rotation)
-        Xml.SubElement(bodies[surface.body], "geom", {"name": name, **shape, **placed(pose), **filters})
+        own = {"margin": text(surface.margin)} if surface.margin else {}
+        Xml.SubElement(bodies[surface.body], "geom", {"name": name, **shape, **placed(pose), **filters, **own})
     element, friction = Xml.SubElement(root, "contact"), _MIXED[contacts.combine]
     joints = {name: joint.model_dump() for name, joint in scene.joints.items()}
     for pair in pairs_of(contacts.model_dump(), joined_bodies(joints)):
@@ -58,6 +59,8 @@ def write_surfaces(
             if dim > 1
             else {"condim": "1"}
         )
+        margin = sum(contacts.surfaces[name].margin for name in pair)
+        said |= {"margin": text(margin)} if margin else {}
         Xml.SubElement(element, "pair", {"geom1": pair[0], "geom2": pair[1], **said})
     for name, material in contacts.materials.items():
         if material.restitution:

@@ -1,5 +1,6 @@
 """Geoms of a compiled model as surfaces that touch."""
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ import numpy as np
 from spookax.mjcf import looks
 from spookax.mjcf.compiler import Names
 from spookax.mjcf.frame_poses import numbers, rotation_vector
-from spookax.mjcf.missing import listed
 from spookax.mjcf.source import WORLD, Source
 from spookax.scene.contacts import DEFAULT, joined_bodies, kind_of_pair, pairs_of
 from spookax.scene.hulls import refusal
@@ -34,8 +34,8 @@ class _Pair:
 def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | None:
     """The section `contacts` of a scene, nothing if nothing can touch. `joints`: of the scene.
 
-    Pairs are those that MuJoCo's rules let collide. Those of types that cannot touch here are listed, and so are a
-    margin, and friction of pairs that does not follow from that of their surfaces.
+    Pairs are those that MuJoCo's rules let collide. Those of types that cannot touch here are listed, and so are
+    friction and margins of pairs that do not follow from those of their surfaces.
     """
     pairs = _pairs(source)
     kinds = {pair: _kind(source, pair) for pair in pairs}
@@ -49,9 +49,9 @@ def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | No
     kept = [pair for pair in kept if None not in (meshes.get(g, {}) for g in (pair.first, pair.second))]
     if not kept:
         return None
-    _list_unsaid(source, kept)
     names, own = Names(), {}
     level: dict[int, tuple[float, ...]] = {}
+    margin = _margins(source)
     for p in kept:
         for g in (p.first, p.second):
             level[g] = tuple(map(min, level.get(g, p.friction), p.friction))
@@ -61,6 +61,7 @@ def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | No
     for g in sorted(level):
         own[g] = names.new(source.name("geom", g), f"geom{g}")
         surfaces[own[g]] = _surface(source, g, meshes.get(g)) | {"material": material[level[g]]}
+        surfaces[own[g]] |= {"margin": float(margin[g])} if margin[g] else {}
     for p in kept:
         what = f"pair '{source.name('geom', p.first)}', '{source.name('geom', p.second)}'"
         for key, wanted, found in zip(_KEYS, p.friction, map(max, level[p.first], level[p.second]), strict=True):
@@ -68,6 +69,9 @@ def read_contacts(source: Source, joints: dict[str, Any]) -> dict[str, Any] | No
                 kind = key.replace("_", " ")
                 message = f"its {kind} is {wanted:g}, and would be {found:g} here: the larger of that of both surfaces"
                 source.report.add(what, message, "Give both geoms friction of which it is the larger.")
+        if abs((found := float(margin[p.first] + margin[p.second])) - p.margin) > _ALIKE:
+            message = f"its margin is {p.margin:g}, and would be {found:g} here: those of both surfaces add up"
+            source.report.add(what, message, "Give both geoms margins that add up to it.")
     data = {
         "materials": {name: _material(value) for value, name in material.items()},
         "combine": "max",
@@ -86,13 +90,6 @@ def _material(friction: tuple[float, ...]) -> dict[str, float]:
 def _friction(numbers: Iterable[float], condim: int) -> tuple[float, ...]:
     """Sliding, spinning and rolling friction, of the kinds that there are."""
     return tuple(float(number) if condim >= least else 0.0 for number, least in zip(numbers, _FROM, strict=True))
-
-
-def _list_unsaid(source: Source, pairs: list[_Pair]) -> None:
-    wide = {source.name("geom", g) for p in pairs if p.margin for g in (p.first, p.second)}
-    if wide:
-        message = f"geoms that touch at a distance (`margin` without as large a `gap`): {listed(sorted(wide))}"
-        source.report.add("contacts", message, "Enlarge the geoms instead.")
 
 
 def _kind(source: Source, pair: _Pair) -> tuple[str, str] | None:
@@ -169,23 +166,39 @@ def _pairs(source: Source) -> list[_Pair]:
         first, second = int(signature) >> 16, int(signature) & 0xFFFF
         apart = (body[:, None] == first) & (body[None, :] == second)
         possible &= ~(apart | apart.T)
-    found = {}
+    found, adds, own = {}, _margins_add_up(source.mujoco), _margins(source)
     for a, b in np.argwhere(np.triu(possible, 1)).tolist():
-        found[a, b] = _mixed(source, a, b)
+        found[a, b] = _mixed(source, a, b, float(own[a] + own[b] if adds else max(own[a], own[b])))
     for k in range(model.npair):
         a, b = sorted((int(model.pair_geom1[k]), int(model.pair_geom2[k])))
-        margin = float(model.pair_margin[k] - model.pair_gap[k])
+        margin = float(model.pair_margin[k]) if adds else float(model.pair_margin[k] - model.pair_gap[k])
         of_both = model.pair_friction[k][[0, 2, 3]]  # of the first of two directions
         found[a, b] = _Pair(a, b, _friction(of_both, int(model.pair_dim[k])), margin)
     return list(found.values())
 
 
-def _mixed(source: Source, a: int, b: int) -> _Pair:
+def _mixed(source: Source, a: int, b: int, margin: float) -> _Pair:
     """What MuJoCo makes of two geoms: the larger numbers, or those of the one with more priority."""
     model = source.model
     first, second = int(model.geom_priority[a]), int(model.geom_priority[b])
     which = [a, b] if first == second else [a if first > second else b]
     dim = max(int(model.geom_condim[g]) for g in which)
     friction = _friction(np.max(model.geom_friction[which], axis=0), dim)
-    margin = max(float(model.geom_margin[g] - model.geom_gap[g]) for g in (a, b))
     return _Pair(a, b, friction, margin)
+
+
+def _margins(source: Source) -> np.ndarray:
+    """At which distance the geoms are touched, as far as that is theirs. [m]"""
+    margin, gap = (np.asarray(a, dtype=float) for a in (source.model.geom_margin, source.model.geom_gap))
+    return margin if _margins_add_up(source.mujoco) else margin - gap
+
+
+@functools.cache
+def _margins_add_up(mujoco: Any) -> bool:
+    """Whether MuJoCo adds margins and has its `gap` beyond them; older versions take the larger, less its gap."""
+    geom = '<body pos="{0} 0 0"><freejoint/><geom size="0.1" margin="{1}" gap="0.005"/></body>'
+    bodies = geom.format(0, 0.01) + geom.format(0.205, 0.02)
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    return bool(data.contact.includemargin[0] > 0.025)

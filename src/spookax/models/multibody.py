@@ -2,8 +2,8 @@
 
 The estimator's state is the pose and velocity of every body's *scene frame* (where joint points are known), not of
 its centre of mass: otherwise a change of the centre-of-mass parameter would break every joint. Tangent, per state:
-positions and rotations of all bodies, deflections of all elasto-slide elements, then linear (world) and angular (body)
-velocities of all bodies.
+positions and rotations of all bodies, deflections of all elasto-slide elements, what sensors of contact forces read,
+then linear (world) and angular (body) velocities of all bodies.
 """
 
 import equinox as eqx
@@ -49,7 +49,7 @@ class BodyState(eqx.Module):
     v: Float[Array, "bodies 3"]  # of the origin, world [m/s]
     w: Float[Array, "bodies 3"]  # body axes [rad/s]
     near: Float[Array, " axes"]  # unwrapped coordinates, without derivative
-    c: Float[Array, " elements"]  # deflections of elasto-slide elements [rad or m]
+    c: Float[Array, " inner"]  # deflections of elasto-slide elements [rad or m], then `State.felt` [N]
 
 
 class ProcessNoise(eqx.Module):
@@ -113,7 +113,7 @@ class Multibody(
         self.system, self.params, self.shared, self.own, self.noise = system, params, shared, own, noise
         self.sensors = sensors
         self.followed = followed or (True,) * len(system.axes)
-        self.tangent_size = 12 * system.num_bodies + len(system.elements)
+        self.tangent_size = 12 * system.num_bodies + len(system.elements) + 3 * len(system.force_sensors)
         self.noise_size = noise.size(system)
         self.num_channels = sum(system.sensors[i].size for i in sensors)
 
@@ -143,8 +143,10 @@ class Multibody(
     def offers(self, capability: type[Capability]) -> Capability | None:
         # an impact moves poses beside the velocities after it, and the noise's effect with them; noise on a body acts
         # on its joints too, and their answer turns with the pose
+        # forces of contacts do not follow from the velocities of a step
         bounces, on_bodies = self.system.contacts.bounces, self.noise.kind != "joints"
-        lacks = (capability is CarriedPoses and bounces) or (capability is HeldNoise and (bounces or on_bodies))
+        moved = bounces or bool(self.system.force_sensors)
+        lacks = (capability is CarriedPoses and moved) or (capability is HeldNoise and (moved or on_bodies))
         return None if lacks else super().offers(capability)
 
     # --- states
@@ -154,14 +156,18 @@ class Multibody(
         R = rotation.matrix(x.e)
         r = x.p + matvec(R, com)
         v = x.v + matvec(R, rotation.cross(x.w, com))
-        return State(r, x.e, v, x.w, x.near, jnp.zeros((), dtype=r.dtype), x.c)
+        deflection, felt = x.c, None
+        if self.system.force_sensors:
+            deflection, felt = x.c[: len(self.system.elements)], x.c[len(self.system.elements) :].reshape(-1, 3)
+        return State(r, x.e, v, x.w, x.near, jnp.zeros((), dtype=r.dtype), deflection, felt=felt)
 
     def body_state(self, s: State, com: Float[Array, "bodies 3"]) -> BodyState:
         """The same state at the frames' origins."""
         R = rotation.matrix(s.e)
         p = s.r - matvec(R, com)
         v = s.v - matvec(R, rotation.cross(s.w, com))
-        return BodyState(p, s.e, v, s.w, s.near, s.deflection)
+        c = s.deflection if s.felt is None else jnp.concatenate([s.deflection, s.felt.reshape(-1)])
+        return BodyState(p, s.e, v, s.w, s.near, c)
 
     def rates(self, x: BodyState, p: Prep) -> Float[Array, " axes"]:
         """Rates of all axes. [rad/s or m/s]"""
@@ -226,7 +232,12 @@ class Multibody(
     @property
     def _first_rate(self) -> int:
         """The component of a tangent at which its velocities begin."""
-        return self._half + len(self.system.elements)
+        return self._half + self._inner
+
+    @property
+    def _inner(self) -> int:
+        """Components between poses and velocities: elasto-slide elements and forces of contacts."""
+        return len(self.system.elements) + 3 * len(self.system.force_sensors)
 
     @property
     def carried(self) -> int:
@@ -235,7 +246,8 @@ class Multibody(
     def first_sd(self, x: BodyState, p: Prep, sd: Scalar) -> Float[Array, " n"]:
         # blocks that slipped some time may stand anywhere in their reach
         pose = jnp.full(self._half, sd, dtype=p.com.dtype)
-        return jnp.concatenate([pose, p.engine.params.element_reach, 10 * pose])
+        felt = jnp.full(3 * len(self.system.force_sensors), sd, dtype=p.com.dtype)  # which is read of later states
+        return jnp.concatenate([pose, p.engine.params.element_reach, felt, 10 * pose])
 
     def carry(self, x: BodyState, x1: BodyState, p: Prep) -> BodyState:
         v, e = self._centre_velocity(x, x1, p)
@@ -307,7 +319,7 @@ class Multibody(
         h = p.engine.params.step
         scale = jnp.reshape(self.noise.density * noise.process * jnp.sqrt(h), (-1, 1))
         nb = self.system.num_bodies
-        unfelt = jnp.zeros((self.noise_size, len(self.system.elements)), dtype=h.dtype)
+        unfelt = jnp.zeros((self.noise_size, self._inner), dtype=h.dtype)
         if self.noise.kind == "bodies":
             mass = jnp.broadcast_to(p.engine.params.mass[:, None, None] * np.eye(3)[None], (nb, 3, 3))
             G = scale[0, 0] * self._body_scale(p)
@@ -373,6 +385,8 @@ class Multibody(
     def _explain(self, rows: Rows, v1: Float[Array, "bodies 6"], p: Prep, noise: Noise) -> Transition:
         if self.system.elements:
             raise ValueError("the residual form knows no elasto-slide elements: choose `form: simulator`")
+        if self.system.force_sensors:
+            raise ValueError("the residual form knows no forces of contacts: choose `form: simulator`")
         if self.noise.kind != "bodies":
             raise ValueError(
                 "the residual form needs process noise on every body: write `process_noise: {kind: bodies}`, "

@@ -47,6 +47,8 @@ KINDS = (
     ("mesh", "mesh"),
 )
 
+_TYPES = {kind for pair in KINDS for kind in pair}
+
 
 class Material(Strict):
     """What a surface is made of. For a pair the numbers of both sides are combined, see `Contacts.combine`."""
@@ -67,6 +69,9 @@ class _Touches(Strict):
     body: Name = Field(default=WORLD, description="Name of a body, or `world`")
     material: Name = Field(default=DEFAULT, description="Name of a material")
     group: Name | None = Field(default=None, description="Surfaces of one group do not touch each other")
+    margin: NonNegative = Field(
+        default=0.0, description="Distance at which it is touched already; those of two surfaces add up [m]"
+    )
 
 
 class Plane(_Touches, Placed):
@@ -236,6 +241,32 @@ def _pair_rules(loc: tuple[str | int, ...], pair: Any, surfaces: Mapping[str, An
         known = ", ".join(" on ".join(kind) for kind in KINDS)
         message = f"a {a.get('type')} and a {b.get('type')} cannot touch"
         yield Finding(loc, list(pair), message, f"These can: {known}.")
+
+
+def force_rules(sensor: Any, contacts: Any, joints: Any) -> Iterator[Finding]:
+    """What a sensor of type `contact_force` names: a surface or a body, which something may touch."""
+    if not isinstance(sensor, dict) or sensor.get("type") != "contact_force":
+        return
+    surfaces = contacts.get("surfaces") if isinstance(contacts, dict) else None
+    known: dict[str, Any] = {n: s for n, s in surfaces.items() if isinstance(s, dict)} if surfaces else {}
+    surface, body, against = (sensor.get(key) for key in ("surface", "body", "against"))
+    if (surface is None) == (body is None):
+        message = "one of `surface` and `body` says what feels the force"
+        yield Finding((), None, message, "Name one of the two.")
+        return
+    missing = {k: n for k, n in (("surface", surface), ("against", against)) if isinstance(n, str) and n not in known}
+    for key, name in missing.items():
+        yield Finding((key,), name, f"there is no surface {shown(name)}", nearest(name, known))
+    if missing or not all(s.get("type") in _TYPES for s in known.values()):
+        return
+    mine = {n for n, s in known.items() if n == surface or (body is not None and s.get("body", WORLD) == body)}
+    others = set(known) if against is None else {against}
+    pairs = pairs_of({**contacts, "surfaces": known}, joined_bodies(joints)) if known else []
+    if not any((a in mine and b in others) or (b in mine and a in others) for a, b in pairs):
+        of = f"surface {shown(surface)}" if body is None else f"body {shown(body)}"
+        what = "nothing" if against is None else f"surface {shown(against)} does not"
+        verb = "may touch" if against is None else "touch"
+        yield Finding((), None, f"{what} {verb} {of}", "Name what the pairs of `contacts` let touch.")
 
 
 def joined_bodies(joints: Any) -> set[frozenset[str]]:

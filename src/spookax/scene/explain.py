@@ -65,6 +65,7 @@ _SYNONYMS = {
     "servo": "position",
     **dict.fromkeys(("encoder", "angle"), "joint_position"),
     **dict.fromkeys(("tachometer", "tacho"), "joint_rate"),
+    **dict.fromkeys(("touch", "contact", "force_plate", "load_cell"), "contact_force"),
     **dict.fromkeys(("cube", "cuboid"), "box"),
 }
 

@@ -352,7 +352,20 @@ class PointPosition(_Sensor):
     at: Vector = Field(default=ZERO, description="The point in body axes, three numbers [m]")
 
 
-Sensor = Annotated[JointPosition | JointRate | BodyPose | PointPosition, Field(discriminator="type")]
+class ContactForce(_Sensor):
+    """A force plate or a foot's sensor: reads what presses on a surface, or on a body, and the friction there."""
+
+    type: Literal["contact_force"] = Field(description="Force of contacts on a surface or a body (3) [N]")
+    sd: Positive = Field(default=0.1, description="Standard deviation of the noise of each number [N]")
+    surface: Name | None = Field(default=None, description="Name of a surface that feels it")
+    body: Name | None = Field(default=None, description="Name of a body instead, whose surfaces all feel it")
+    against: Name | None = Field(default=None, description="Surface that presses on it, if not all that may")
+    axes: Literal["world", "body"] = Field(
+        default="world", description="Axes of the three numbers: the world's, or those of the body that feels it"
+    )
+
+
+Sensor = Annotated[JointPosition | JointRate | BodyPose | PointPosition | ContactForce, Field(discriminator="type")]
 
 
 class Initial(Strict):

@@ -16,7 +16,7 @@ from spookax.scene.friction import Friction
 from spookax.scene.inertia import COMPONENTS
 from spookax.scene.located import Located, validate
 from spookax.scene.model import Scene
-from spookax.scene.parts import Harmonic, JointPosition
+from spookax.scene.parts import ContactForce, Harmonic, JointPosition
 
 
 class UnknownPathError(LookupError):
@@ -146,7 +146,8 @@ def _quantities(scene: Scene) -> Iterator[tuple[str, _Quantity]]:
         yield from _scalars("motors", name, {**own, "bias": load, **bound, "delay": "s"})
         yield from _harmonics(("motors", name, "cogging"), motor.cogging, load)
     for name, sensor in scene.sensors.items():
-        yield from _scalars("sensors", name, {"delay": "s"})
+        if not isinstance(sensor, ContactForce):  # whose delay counts in whole steps
+            yield from _scalars("sensors", name, {"delay": "s"})
         if isinstance(sensor, JointPosition):
             unit = position[rotational[sensor.joint]]
             yield from _scalars("sensors", name, {"offset": unit})

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from spookax.scene.contacts import contact_rules
+from spookax.scene.contacts import contact_rules, force_rules
 from spookax.scene.explain import Finding, nearest, shown
 from spookax.scene.fields import is_number
 from spookax.scene.joint_types import NEEDED, OWN_KEYS, JointKind, free_axes, kind_of, types_with
@@ -47,6 +47,7 @@ def scene_rules(scene: Any) -> Iterator[Finding]:
     for name, sensor in _named(scene, "sensors"):
         yield from _within(("sensors", name), harmonic_rules(sensor))
         yield from _within(("sensors", name), _reference_rules(sensor, bodies, joints))
+        yield from _within(("sensors", name), force_rules(sensor, scene.get("contacts"), joints))
     for name, coupling in _named(scene, "couplings"):
         yield from _within(("couplings", name), coupling_rules(coupling, joints))
     for found in contact_rules(scene.get("contacts"), bodies, joints):

@@ -22,6 +22,7 @@ from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared
 from ..math import counted
 from ..system import State, System
+from .felt import nothing_felt
 from .spook import StepInfo, step
 
 HALF_KICK_STEPS = 10
@@ -54,7 +55,7 @@ def march(
     `half_kick`: the velocities of `state` are those at t_0, instead of t_0 - h/2. `count`: of the commands that count,
     the first; without derivatives in reverse mode.
     """
-    size, kicks = commands.shape[0], HALF_KICK_STEPS if half_kick else 0
+    size, kicks, state = commands.shape[0], HALF_KICK_STEPS if half_kick else 0, nothing_felt(system, state)
 
     def with_kicks(inputs: Array) -> Array:
         return jnp.concatenate([jnp.broadcast_to(inputs[:1], (kicks, *inputs.shape[1:])), inputs])

@@ -72,11 +72,9 @@ class Trajectory(eqx.Module):
         for name in (first, second):
             if name is not None and name not in names:
                 raise KeyError(f"no surface called '{name}'; known: {', '.join(names) or 'none'}")
-        others = set(names) if second is None else {second}
-        ends = [(names[a], names[b]) for a, b in system.contacts.ends]
-        signs = [float(a == first and b in others) - float(b == first and a in others) for a, b in ends]
-        pairs = system.contacts.places(self.contact_pairs)
-        return jnp.sum(jnp.array([*signs, 0.0])[pairs][..., None] * self.contact_forces, axis=1)
+        others = range(len(names)) if second is None else [names.index(second)]
+        signs = jnp.asarray(system.contacts.signs([names.index(first)], others))
+        return jnp.sum(signs[system.contacts.places(self.contact_pairs)][..., None] * self.contact_forces, axis=1)
 
     def origins(self, params: Params) -> Float[Array, "n bodies 3"]:
         """Positions of the body frames' origins [m]."""

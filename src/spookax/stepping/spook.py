@@ -22,6 +22,7 @@ from ..math.product import matmul, matvec
 from ..system import State, System
 from . import contact, contact_impacts, contact_pyramid, discs, following, impacts, saddle
 from .delay import delayed, remembered
+from .felt import having_felt
 from .pivoting import on_set, pivot, repeated
 from .settle import Solved, settle
 
@@ -367,4 +368,5 @@ def step(
     after = remembered(system, state, advance(system, prepared, begun, rows, v), command)
     touch = contact.world_impulses(system, rows, v) + given
     pairs = jnp.zeros(0, dtype=int) if slots is None else slots.pair
+    after = having_felt(system, after, state.e, touch / prepared.params.step, pairs)
     return after, StepInfo(result, lam, x, following.forces(system, rows, lam, x) * x, pivots, touch, pairs)

@@ -17,6 +17,7 @@ from ..math import rotation, small
 from ..math.product import matvec
 from ..system import Params, State, System
 from . import saddle
+from .felt import nothing_felt
 
 Coordinates = dict[str, Array]
 _NEWTON_LIMIT = 60
@@ -217,7 +218,8 @@ def _spins(system: System) -> dict[int, list[str]]:
 def _state(system: System, r: Array, e: Array, v: Array, near: Array) -> State:
     deflection = jnp.zeros(len(system.elements), dtype=r.dtype)
     none = jnp.zeros((system.history, len(system.motors)), dtype=r.dtype) if system.history else None
-    return State(r, e, v[:, :3], v[:, 3:], near, jnp.zeros((), dtype=r.dtype), deflection, none)
+    state = State(r, e, v[:, :3], v[:, 3:], near, jnp.zeros((), dtype=r.dtype), deflection, none)
+    return nothing_felt(system, state)
 
 
 # ---------------------------------------------------------------------------------------------------------------

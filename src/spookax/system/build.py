@@ -20,7 +20,7 @@ from ..scene.hulls import hull_of
 from ..scene.joint_types import frame
 from ..scene.located import Located
 from ..scene.network_weights import count
-from ..scene.parts import Along, Body, JointPosition, JointRate
+from ..scene.parts import Along, Body, ContactForce, JointPosition, JointRate
 from ..scene.parts import Joint as SceneJoint
 from ..scene.row_types import own_rows
 from .contact_pairs import contacts_of
@@ -103,7 +103,9 @@ def build(
         for n, m in scene.motors.items()
     )
     sensors = tuple(
-        Sensor(
+        _force_sensor(scene, n, s, number)
+        if isinstance(s, ContactForce)
+        else Sensor(
             n,
             s.type,
             axis_of[s.joint] if isinstance(s, JointPosition | JointRate) else number[s.body],
@@ -275,6 +277,18 @@ def _networks(places: list[str], along: list[SceneJoint | Along]) -> tuple[list[
             networks.append(Network(f"{place}.friction.learned", axes, spec.sees, spec.sizes, begin, end))
             begin = end
     return found, tuple(networks)
+
+
+def _force_sensor(scene: Scene, name: str, sensor: ContactForce, number: Mapping[str, int]) -> Sensor:
+    """A sensor of forces of contacts, with the surfaces that it is about."""
+    assert scene.contacts is not None  # refused when the scene was read
+    surfaces = {n: s.body for n, s in scene.contacts.surfaces.items()}
+    body = surfaces[sensor.surface] if sensor.surface else sensor.body
+    mine = (sensor.surface,) if sensor.surface else tuple(n for n in surfaces if surfaces[n] == body)
+    others = surfaces if sensor.against is None else (sensor.against,)
+    own, against = (tuple(list(surfaces).index(n) for n in names if n) for names in (mine, others))
+    target, in_body = number[str(body)], sensor.axes == "body"
+    return Sensor(name, sensor.type, target, (), sensor.delay > 0, own, against, in_body)
 
 
 def _unfit_for_a_pyramid(system: System) -> Finding | None:

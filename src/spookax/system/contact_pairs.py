@@ -7,7 +7,7 @@ other at the time, of every kind as many as `contacts.slots` says.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -33,7 +33,7 @@ _NEAR = 4  # pairs of one kind near each other, for every body that has such: se
 @dataclasses.dataclass(frozen=True)
 class Surface:
     """A surface of a body (-1: the world); `material`: its number; `hull`: of a mesh; `cells`: of a height field, along
-    x and y."""
+    x and y; `margin`: at which it is touched [m]."""
 
     name: str
     type: str
@@ -41,6 +41,7 @@ class Surface:
     material: int
     hull: Hull | None = None
     cells: tuple[int, int] | None = None
+    margin: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +134,12 @@ class Contacts:
         """Numbers of the surfaces of every pair, (pairs, 2)."""
         return np.array([(pair.first, pair.second) for pair in self.pairs], dtype=int).reshape(-1, 2)
 
+    def signs(self, own: Collection[int], others: Collection[int]) -> np.ndarray:
+        """Of every pair 1 if its force is on one of the surfaces `own` and from one of `others`, -1 if it is the other
+        way round, else 0; and 0 for an empty slot, which is the last."""
+        ends = self.ends.tolist()
+        return np.array([*(float(a in own and b in others) - float(b in own and a in others) for a, b in ends), 0.0])
+
     @functools.cached_property
     def sides(self) -> tuple[tuple[int, int], ...]:
         """(place, body) of every Jacobian: first those of the first surfaces, then those of the second."""
@@ -193,6 +200,7 @@ def contacts_of(scene: Scene, number: Mapping[str, int], unknown: frozenset[str]
             materials.index(s.material),
             hull_of(s) if s.type == "mesh" else None,
             cells.get(name),
+            s.margin,
         )
         for name, s in found.surfaces.items()
     )

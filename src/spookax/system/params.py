@@ -243,6 +243,8 @@ def paths(system: System) -> dict[str, ParameterPath]:
         for c, (s, order) in enumerate(system.cyclic):
             add(f"sensors.{system.sensors[s].name}.cyclic_error.{order:g}.{key}", "cyclic", c, i)
     for s, sensor in enumerate(system.sensors):
+        if sensor.type == "contact_force":
+            continue
         add(f"sensors.{sensor.name}.delay", "age", s)
         if sensor.size == 1:
             add(f"sensors.{sensor.name}.offset", "offset", s, 0)

@@ -13,7 +13,8 @@ class State(eqx.Module):
     measured as a rate at t_k is the mean of the velocities of states k and k + 1.
     `near` holds the unwrapped coordinate of each axis at the last step: angles are read on the turn nearest to it
     (springs and encoders need the unwrapped angle). It carries no derivative. `commands` are those of the steps before,
-    the latest first, as `step` takes them; only mechanisms with a motor that has a `delay` keep any.
+    the latest first, as `step` takes them; only mechanisms with a motor that has a `delay` keep any. `felt` is what
+    sensors of contact forces read of the step that led here; only mechanisms with such a sensor keep it.
     """
 
     r: Float[Array, "bodies 3"]  # centre of mass, world [m]
@@ -24,6 +25,7 @@ class State(eqx.Module):
     time: Scalar  # [s]
     deflection: Float[Array, " elements"]  # of the springs of elasto-slide elements [rad or m]
     commands: Float[Array, "history motors"] | None = None  # [units of the motors]
+    felt: Float[Array, "forces 3"] | None = None  # [N]
 
     def moved(self, dt: Scalar) -> "State":
         """Poses a time `dt` later along the present velocities (samples between steps read this)."""

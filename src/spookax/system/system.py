@@ -44,6 +44,11 @@ class System:
         return len(self.bodies)
 
     @functools.cached_property
+    def force_sensors(self) -> tuple[int, ...]:
+        """Numbers of the sensors of contact forces."""
+        return tuple(i for i, sensor in enumerate(self.sensors) if sensor.type == "contact_force")
+
+    @functools.cached_property
     def node_rows(self) -> tuple[int, ...]:
         """Rows of every constraint node: joints, couplings, user rows; none in those of rows with bounds."""
         return (

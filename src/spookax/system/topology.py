@@ -149,10 +149,11 @@ class Motor:
 
 @dataclasses.dataclass(frozen=True)
 class Sensor:
-    """A sensor: `type` joint_position, joint_rate (of an axis), body_pose, point_position (of a body).
+    """A sensor: `type` joint_position, joint_rate (of an axis), body_pose, point_position, contact_force (of a body).
 
     `cyclic`: periods of an encoder's cyclic error per turn (hinge) or per metre (prismatic joint). `delayed`: its
-    readings may be old.
+    readings may be old. `surfaces`, `against`: those that feel a force of contact, and from which; `in_body`: in axes
+    of the body.
     """
 
     name: str
@@ -160,7 +161,11 @@ class Sensor:
     target: int
     cyclic: tuple[float, ...] = ()
     delayed: bool = False
+    surfaces: tuple[int, ...] = ()
+    against: tuple[int, ...] = ()
+    in_body: bool = False
 
     @property
     def size(self) -> int:
-        return {"joint_position": 1, "joint_rate": 1, "body_pose": 6, "point_position": 3}[self.type]
+        sizes = {"joint_position": 1, "joint_rate": 1, "body_pose": 6, "point_position": 3, "contact_force": 3}
+        return sizes[self.type]

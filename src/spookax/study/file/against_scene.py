@@ -8,7 +8,7 @@ from spookax.scene.expression import Expression, in_order, tied_values
 from spookax.scene.files import SceneError
 from spookax.scene.located import Located
 from spookax.scene.model import Scene
-from spookax.scene.parts import BodyPose, JointPosition, PointPosition, PositionMotor
+from spookax.scene.parts import BodyPose, ContactForce, JointPosition, PointPosition, PositionMotor
 from spookax.scene.paths import numeric_paths, wholes, with_numbers
 from spookax.scene.row_types import row_findings
 from spookax.study.file import units as u
@@ -27,6 +27,8 @@ def sensor_dimensions(scene: Scene) -> dict[str, tuple[str, ...]]:
             dimensions[name] = (u.LENGTH,) * 3 + (u.ANGLE,) * 3
         elif isinstance(sensor, PointPosition):
             dimensions[name] = (u.LENGTH,) * 3
+        elif isinstance(sensor, ContactForce):
+            dimensions[name] = (u.FORCE,) * 3
         else:
             turns = scene.free_axes()[sensor.joint].rotational
             if isinstance(sensor, JointPosition):
@@ -128,6 +130,9 @@ def _form_findings(study: Study, scene: Scene) -> Iterator[Finding]:
     along = [joint.along(axis.name) for joint in scene.joints.values() for axis in joint.kind.axes]
     if study.estimator.form == "residual" and any(part.friction.elements for part in along):
         message = "the residual form knows no elasto-slide elements, and the scene has some"
+        yield Finding(("estimator", "form"), "residual", message, "Write `simulator`.")
+    if study.estimator.form == "residual" and any(isinstance(s, ContactForce) for s in scene.sensors.values()):
+        message = "the residual form knows no forces of contacts, and the scene has a sensor of them"
         yield Finding(("estimator", "form"), "residual", message, "Write `simulator`.")
 
 

@@ -47,5 +47,6 @@ def steps_earlier(
     read = [system.sensors[system.sensor_index(name)] for name in sensors]
     if not any(sensor.delayed for sensor in read):
         return None
-    steps = [round(numbers[f"sensors.{sensor.name}.delay"] / scene.step) for sensor in read]
+    late = {f"sensors.{name}.delay": sensor.delay for name, sensor in scene.sensors.items()} | dict(numbers)
+    steps = [round(late[f"sensors.{sensor.name}.delay"] / scene.step) for sensor in read]
     return np.repeat(steps, [sensor.size for sensor in read])

@@ -10,7 +10,6 @@ from ...scene import Scene
 from .recording import Recording
 
 _WINDOW = 11  # samples of the local cubic fits
-_DEFAULT_SD = {"joint_position": 1e-3, "joint_rate": 1e-2, "body_pose": 1e-3, "point_position": 1e-3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +81,8 @@ def grid_of(time: np.ndarray, h: float) -> Grid:
 
 
 def sensor_sd(scene: Scene, name: str) -> float:
-    """Standard deviation of a sensor: the scene's, or a default of its kind."""
-    sensor = scene.sensors[name]
-    sd = getattr(sensor, "sd", None)
-    return float(sd) if sd else _DEFAULT_SD[sensor.type]
+    """Standard deviation of a sensor, as the scene has it."""
+    return float(scene.sensors[name].sd)
 
 
 def kick_means(grid: Grid, time: np.ndarray, value: np.ndarray) -> np.ndarray:
