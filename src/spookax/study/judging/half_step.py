@@ -3,8 +3,11 @@
 The trajectories of the estimate are taken over to a grid twice as fine and followed there. The noise that this takes
 and the readings that are missed then stand in the linear problem of the estimate, two half steps as one step of it:
 what it asks of the parameters is the shift. Jacobians differ by the order of the step, which changes the shift by as
-small a part of itself. Nothing is linearised and nothing compiled for it.
+small a part of itself. Nothing is linearised and nothing compiled for it. Where something may hit, an impact lies in
+one of the half steps, and the finer trajectories are linearised themselves.
 """
+
+import dataclasses
 
 import jax
 import numpy as np
@@ -15,12 +18,14 @@ from ...estimation.batch.bounded_step import box_step
 from ...estimation.batch.one_recording import Plan, filtered, follow, residuals_of, stiff_gains
 from ...estimation.batch.problem import Fit, Part
 from ...estimation.batch.reading_weights import weighed
+from ...estimation.batch.simulator_form import Estimator
 from ...estimation.batch.step_blocks import joined, split
 from ...estimation.batch.uncertainty import parts_of
 from ...estimation.linearise import Path, before
 from ...models import Multibody
 from ...models.multibody import BodyState
 from ...protocol import Samples
+from ...system import System
 from ..file.study import Study
 from ..recordings.grid import Grid
 from ..running.setup import Setup, set_up
@@ -37,16 +42,19 @@ def half_step_shift(study: Study, setup: Setup, fit: Fit, settings: Settings) ->
     half = half.replaced(fit.iterate.z)
     model, p = half.stages[-1].model, setup.problem
     assert isinstance(model, Multibody)
-    roots = [
+    roots = tuple(
         new.placed(old.taken(root), slots, 1.0)
         for old, new, root in zip(setup.grids, half.grids, fit.root_weights, strict=True)
-    ]
+    )
+    readings, it, stage = weighed(half.problem, roots), fit.iterate, Stage(model, fit.noise)
 
-    def one(part: Part, own: np.ndarray, path: Path, grid: Grid, fine: Grid, samples: Samples) -> Part:
-        z = np.concatenate([fit.iterate.z, own])
+    def finer(own: np.ndarray, path: Path, fine: Grid, samples: Samples) -> Path:
+        z = np.concatenate([it.z, own])
         gains = np.asarray(joined(stiff_gains(model, z, fit.noise, before(path.x))))
-        plan = _finer(path, gains, fine.steps)
-        followed = follow(model, z, fit.noise, plan, samples.u, path.guess[0])
+        return follow(model, z, fit.noise, _finer(path, gains, fine.steps), samples.u, path.guess[0])
+
+    def told(part: Part, own: np.ndarray, followed: Path, grid: Grid, fine: Grid, samples: Samples) -> Part:
+        z = np.concatenate([it.z, own])
         missed = residuals_of(model, z, fit.noise, followed, samples).reshape(samples.y.shape)
         e = grid.placed(fine.taken(missed), slots).reshape(grid.steps, -1)
         # the whitened impulse of one step that does what those of its halves do
@@ -55,14 +63,24 @@ def half_step_shift(study: Study, setup: Setup, fit: Fit, settings: Settings) ->
         N, g, q = filtered(lin, w, part.Y0, part.P0)[1]
         return part._replace(N=N, g=g, q=q)
 
-    parts = parts_of(p, Stage(setup.stages[-1].model, fit.noise), fit)
-    each = (parts, fit.iterate.own, fit.iterate.paths, setup.grids, half.grids, weighed(half.problem, roots))
     recordings = AllRecordings(p, settings)
-    linear = recordings.reduced(fit.iterate, recordings.each(one, list(zip(*each, strict=True))))
+    paths = recordings.each(finer, list(zip(it.own, it.paths, half.grids, readings, strict=True)))
+    if _hits(model.system):
+        estimator = Estimator(dataclasses.replace(half.problem, root_weights=roots), settings)
+        linear = estimator.linear(stage, it._replace(paths=tuple(paths)), estimator.kept_at_the_end(stage))
+    else:
+        parts = parts_of(p, Stage(setup.stages[-1].model, fit.noise), fit)
+        each = zip(parts, it.own, paths, setup.grids, half.grids, readings, strict=True)
+        linear = recordings.reduced(it, recordings.each(told, list(each)))
     z = fit.iterate.z
     # what is left of the slope at the fit's own step is none of the step's doing
     shift = box_step(linear.N, linear.g + fit.slope, p.lower - z, p.upper - z, 0.0)
     return shift if np.isfinite(shift).all() else None
+
+
+def _hits(system: System) -> bool:
+    """Whether velocities may jump: surfaces, stops, rows with bounds of one's own."""
+    return bool(system.contacts.pairs or any(axis.stops for axis in system.axes) or system.own_lines)
 
 
 def _finer(path: Path, gains: np.ndarray, steps: int) -> Plan:
