@@ -114,16 +114,21 @@ def _cost(model: AbstractModel, z: Array, noise: Noise, path: Path, samples: Sam
 
 def cost_of(model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]) -> float:
     """1/2 sum |w|^2 + 1/2 sum |e|^2 of one recording."""
-    found = step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
-    return sum(float(cost) for cost, _ in found)
+    return sum(float(cost) for cost, _ in _costs(model, z, noise, path, samples))
 
 
 def residuals_of(
     model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]
 ) -> Float[np.ndarray, "steps c"]:
     """`residuals` in blocks, by the program that tells the cost."""
-    found = step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
-    return np.asarray(joined([e for _, e in found]))
+    return np.asarray(joined([e for _, e in _costs(model, z, noise, path, samples)]))
+
+
+def _costs(
+    model: AbstractModel, z: AnyArray, noise: Noise, path: Path, samples: Samples | list[Samples]
+) -> list[tuple[Array, Array]]:
+    """Cost and residuals of every block."""
+    return step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
 
 
 _step_rows, _completed = compiled(step_rows), compiled(completed)
