@@ -62,6 +62,7 @@ FAMILIES = (  # whose parts have names of their own
     "contact_batches.",
     "trajectories.",
     "random_actions.",
+    "environments.",
     "kalman_bucy_beyond.",
     "kalman_bucy_real.",
 )
@@ -103,8 +104,10 @@ LONG = {
     "cube_study": "the same cube by `spookax identify`, tosses held back beside MuJoCo (minutes; SPOOKAX_DATA)",
     "cube_inertia": "the cube's moments of inertia over their mean, and its axes, from flights (minutes; SPOOKAX_DATA)",
     "trajectories": "swing-ups by iterative LQR beside single shooting by scipy (minutes; also trajectories.NAME)",
+    "environments": "steps per second of batches beside MuJoCo, MJX and Brax, gradients of episodes, their memory"
+    " (minutes; also environments.PART and environments.PART.TASK)",
     "random_actions": "a thousand episodes of every task under random actions (minutes; also random_actions.TASK)",
-    "learning": "a Furuta pendulum balanced by envs.learn and by PPO of rejax, a chart in docs/figures (minutes)",
+    "learning": "a Furuta pendulum swung up by envs.learn and by PPO of rejax, a chart in docs/figures (minutes)",
     "coverage": "how often 90 % intervals hold the truth, over synthetic records (an hour; also coverage.CASE)",
     "coverage_demo": "the same on the demo's machine under torque noise (minutes)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",

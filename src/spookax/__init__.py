@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .stepping import inverse_dynamics as inverse_dynamics
     from .stepping import rollout as rollout
     from .stepping import rollouts as rollouts
+    from .stepping import spread as spread
     from .stepping import state_from_joints as state_from_joints
     from .study.comparing.choose import choose_friction as choose_friction
     from .study.comparing.forecast import compare as compare

@@ -220,13 +220,3 @@ def test_a_policy_is_learned_as_the_page_says(tmp_path, monkeypatch):
     assert np.mean(envs.steady_success(names["played"], 150)) >= 0.95
     before = envs.play(names["env"], envs.Policy(names["env"], key=KEY), jax.random.split(KEY, 20))
     assert not envs.steady_success(before, 150).any()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_furuta_pendulum_is_balanced_under_noise_friction_and_delay():
-    """By the encoders of the rig and its dry friction: within 10° all through the last 3 s of 5."""
-    env = envs.make("furuta_balance")
-    learned = envs.learn(env, envs.ShortHorizon(iterations=100), key=KEY)
-    played = envs.play(env, learned.policy, jax.random.split(jax.random.PRNGKey(1000), 100))
-    assert np.mean(envs.steady_success(played, 300)) >= 0.95

@@ -16,7 +16,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from .._typing import Array, Float, Matrix3, Scalar, Vector3
 from ..math import rotation
-from ..math.blocks import inverse, joined, unstacked
+from ..math.blocks import inverse, joined, plain_inverse, unstacked
 from ..math.product import matmul, matvec
 
 _NEWTON_STEPS = 3
@@ -53,16 +53,19 @@ def _series(u: Scalar, count: int) -> Float[Array, " count"]:
     return jnp.where(small, near, jnp.stack(far))
 
 
-def _half_turn(w: Vector3, h: Scalar) -> tuple[Matrix3, Scalar, Scalar, Scalar]:
-    """[phi] of phi = h w/2 and sin t/t, (1 - cos t)/t^2, (t - sin t)/t^3 with t = |phi|."""
+def _half_turn(w: Vector3, h: Scalar, plain: bool) -> tuple[Matrix3, Scalar, Scalar, Scalar]:
+    """[phi] of phi = h w/2 and sin t/t, (1 - cos t)/t^2, (t - sin t)/t^3 with t = |phi|. `plain`: without a rule for
+    derivatives, where nobody takes them; a rule takes longer to trace than what it is for.
+    """
     phi = h / 2 * w
-    a, b, c = unstacked(_stumpff(jnp.sum(phi * phi)))
+    u = jnp.sum(phi * phi)
+    a, b, c = unstacked(_series(u, 3) if plain else _stumpff(u))
     return rotation.skew(phi), a, b, c
 
 
-def momentum(w: Vector3, J: Matrix3, h: Scalar) -> Vector3:
+def momentum(w: Vector3, J: Matrix3, h: Scalar, plain: bool = False) -> Vector3:
     """exp(h w/2) J w: angular momentum half a step before, in those body axes [N m s]."""
-    S, a, b, _ = _half_turn(w, h)
+    S, a, b, _ = _half_turn(w, h, plain)
     y = matvec(J, w)
     Sy = matvec(S, y)
     return y + a * Sy + b * matvec(S, Sy)
@@ -73,8 +76,8 @@ def transport_block(w: Vector3, J: Matrix3, h: Scalar) -> Matrix3:
     return _momentum_and_block(w, J, h)[1]
 
 
-def _momentum_and_block(w: Vector3, J: Matrix3, h: Scalar) -> tuple[Vector3, Matrix3]:
-    S, a, b, c = _half_turn(w, h)
+def _momentum_and_block(w: Vector3, J: Matrix3, h: Scalar, plain: bool = False) -> tuple[Vector3, Matrix3]:
+    S, a, b, c = _half_turn(w, h, plain)
     SS, y, eye = matmul(S, S), matvec(J, w), jnp.asarray(np.eye(3), dtype=w.dtype)
     inner = J - h / 2 * matmul(rotation.skew(y), eye - b * S + c * SS)
     turn = eye + a * S + b * SS
@@ -87,14 +90,14 @@ def free_motion(w: Vector3, J: Matrix3, h: Scalar) -> tuple[Vector3, Matrix3]:
 
     By a fixed number of Newton steps.
     """
-    target = momentum(w, J, -h)
+    target = momentum(w, J, -h, plain=True)
 
     def newton(_, new: Vector3) -> Vector3:
-        now, block = _momentum_and_block(new, J, h)
-        return new - matvec(inverse(block), now - target)
+        now, block = _momentum_and_block(new, J, h, plain=True)
+        return new - matvec(plain_inverse(block), now - target)
 
     new = jax.lax.fori_loop(0, _NEWTON_STEPS, newton, w)
-    return new, transport_block(new, J, h)
+    return new, _momentum_and_block(new, J, h, plain=True)[1]
 
 
 @functools.partial(free_motion.defjvp, symbolic_zeros=True)

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from .._compiled import compiled, jit, on_device
 from .._results import EPISODE_RESULTS, STEP_RESULTS
@@ -16,7 +17,7 @@ from ..constraints import Prepared, prepare
 from ..loading import load, start_of_bodies
 from ..scene import Scene, read_scene
 from ..stepping import state_from_joints, step
-from ..stepping.rollout import in_pieces
+from ..stepping.batches import in_pieces, spread_of
 from ..study.identifying.estimate import Estimate
 from ..system import Params, State, System
 from .actuation import Actuation, actuation, steps_of
@@ -297,19 +298,21 @@ class Environment:
         return _step_or_reset(self.episode, state, self._checked(action))
 
     def reset_many(self, keys: Array) -> tuple[EnvState, Float[Array, "batch numbers"]]:
-        """`reset` of many environments, one for each key."""
-        return _reset_many(self.episode, jax.vmap(_raw)(keys) if _typed(keys) else keys)
+        """`reset` of many environments, one for each key: on the devices over which `spread` laid these."""
+        return _reset_many(self.episode, jax.vmap(_raw)(keys) if _typed(keys) else keys, spread_of(keys))
 
     def step_many(
         self, states: EnvState, actions: Float[AnyArray, "batch actions"], *, again: bool = False
     ) -> tuple[EnvState, Outcome]:
         """`step` of many environments; `again`: begin the next episode where one ends, as `step_or_reset`.
 
-        On a CPU some at a time, as many as the caches of a core hold; elsewhere all at once.
+        On a CPU some at a time, as many as the caches of a core hold; elsewhere all at once. Where the states lie on
+        several devices (`spread`), each steps its own.
 
         **Raises:** `ValueError` for actions of another shape.
         """
-        return _step_many(self.episode, states, self._checked(actions, states.count.shape[0]), again)
+        actions = self._checked(actions, states.count.shape[0])
+        return _step_many(self.episode, states, actions, again, spread_of(states))
 
     def _checked(self, action: Any, *lead: int) -> Array:
         action, expected = jnp.asarray(action), (*lead, len(self.actions))
@@ -356,13 +359,15 @@ def _step_or_reset(episode: Episode, state: EnvState, action: Array) -> tuple[En
 
 
 @compiled
-def _reset_many(episode: Episode, keys: Array) -> tuple[EnvState, Array]:
-    return in_pieces(episode.reset, (keys,))
+def _reset_many(episode: Episode, keys: Array, over: Mesh | None) -> tuple[EnvState, Array]:
+    return in_pieces(episode.reset, (keys,), over)
 
 
 @jit
-def _step_many(episode: Episode, states: EnvState, actions: Array, again: bool) -> tuple[EnvState, Outcome]:
+def _step_many(
+    episode: Episode, states: EnvState, actions: Array, again: bool, over: Mesh | None
+) -> tuple[EnvState, Outcome]:
     def one(state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
         return episode.step_or_reset(state, action)[:2] if again else episode.step(state, action)
 
-    return in_pieces(one, (states, actions))
+    return in_pieces(one, (states, actions), over)

@@ -9,10 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from .._compiled import jit
 from .._typing import Array, Bool, Float
-from ..stepping.rollout import in_pieces
+from ..stepping.batches import in_pieces, spread_of
 from .environment import Environment, Episode, Outcome
 
 _FORM = 1  # of the file of a policy
@@ -114,7 +115,8 @@ def _names(env: Environment) -> tuple[list[str], list[str]]:
 
 
 def play(env: Environment, policy: Callable[[Array], Array], keys: Array, periods: int | None = None) -> Outcome:
-    """What a policy does in an episode for each key, all in one compiled call.
+    """What a policy does in an episode for each key, all in one compiled call, on the devices over which `spread` laid
+    the keys.
 
     **Arguments:**
 
@@ -127,11 +129,11 @@ def play(env: Environment, policy: Callable[[Array], Array], keys: Array, period
     length = int(env.episode.limit) if periods is None else periods
     if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
         keys = jax.random.key_data(keys)
-    return _play(env.episode, policy, keys, length)
+    return _play(env.episode, policy, keys, length, spread_of(keys))
 
 
 @jit
-def _play(episode: Episode, policy: Callable[[Array], Array], keys: Array, length: int) -> Outcome:
+def _play(episode: Episode, policy: Callable[[Array], Array], keys: Array, length: int, over: Mesh | None) -> Outcome:
     def one(key: Array) -> Outcome:
         def period(carry: tuple, _: None) -> tuple[tuple, Outcome]:
             state, observation = carry
@@ -140,7 +142,7 @@ def _play(episode: Episode, policy: Callable[[Array], Array], keys: Array, lengt
 
         return jax.lax.scan(period, episode.reset(key), length=length)[1]
 
-    return in_pieces(one, (keys,))
+    return in_pieces(one, (keys,), over)
 
 
 def steady_success(played: Outcome, periods: int) -> Bool[np.ndarray, " episodes"]:

@@ -8,7 +8,7 @@ episodes are not.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +16,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from .._compiled import jit
 from .._typing import Array, Float
-from ..stepping.rollout import in_pieces
+from ..stepping.batches import in_pieces, spread, spread_of
 from .environment import Environment, EnvState, Episode
 from .policy import Policy
 
@@ -120,6 +121,7 @@ def learn(
     policy: Policy | None = None,
     report: Callable[[LearningReport], None] | None = None,
     keep: str | Path | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Learned:
     """Learn a policy for an environment. It needs optax (the extra `envs`).
 
@@ -130,8 +132,9 @@ def learn(
       there is.
     - `keep`: a file in which the state of the training lies, renewed every twenty iterations and at the end; where
       there is one, the training goes on from it.
+    - `devices`: over which the environments are spread; one if left out.
 
-    **Raises:** `ValueError` for a schedule that makes no sense.
+    **Raises:** `ValueError` for a schedule that makes no sense, also where the devices do not divide its environments.
     """
     s = schedule or ShortHorizon()
     s.check()
@@ -140,11 +143,14 @@ def learn(
     if kept is not None and kept.exists():
         with kept.open("rb") as file:
             state = eqx.tree_deserialise_leaves(file, state)
+    if devices is not None:
+        states, observations = spread((state.states, state.observations), devices)
+        state = state._replace(states=states, observations=observations)
     history: list[LearningReport] = []
     ended = "all iterations"
     try:
         while int(state.iteration) < s.iterations:
-            state, told = _iteration(env.episode, state, s)
+            state, told = _iteration(env.episode, state, s, spread_of(state.states))
             if np.asarray(state.states.over).any():
                 state = _restarted(env, state)
             iteration = int(state.iteration)
@@ -223,7 +229,9 @@ def _restarted(env: Environment, t: _Training) -> _Training:
 
 
 @jit
-def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Training, tuple[Array, ...]]:
+def _iteration(
+    episode: Episode, t: _Training, s: ShortHorizon, over: Mesh | None
+) -> tuple[_Training, tuple[Array, ...]]:
     key, for_noise, for_parts = jax.random.split(t.key, 3)
     nets, actor, critic = t.nets, *_optimisers(s)
     policy = nets.policy
@@ -241,7 +249,7 @@ def _iteration(episode: Episode, t: _Training, s: ShortHorizon) -> tuple[_Traini
         slope = jax.tree.map(lambda g: jnp.where(good, -g, 0.0), slope)  # optax goes downhill
         return slope, good, state, observation, window, success
 
-    slopes, good, states, observations, window, success = in_pieces(one, (t.states, t.observations, noise))
+    slopes, good, states, observations, window, success = in_pieces(one, (t.states, t.observations, noise), over)
     part = jnp.mean(good, dtype=policy.mean.dtype)
     slope = jax.tree.map(lambda g: jnp.mean(g, axis=0) / jnp.maximum(part, 1 / s.environments), slopes)
     found, actor_moments = _moved(actor, slope, t.moments[0], learned)

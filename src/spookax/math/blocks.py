@@ -25,7 +25,7 @@ def inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     Raises nothing: a singular matrix gives non-finite numbers, which the callers test.
     """
-    return _inverse(m)
+    return plain_inverse(m)
 
 
 @inverse.defjvp
@@ -34,7 +34,8 @@ def _inverse_jvp(primals, tangents):
     return found, -matmul(matmul(found, tangents[0]), found)
 
 
-def _inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def plain_inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`inverse` without its rule for derivatives."""
     n = m.shape[-1]
     if n == 1:
         return 1 / m
@@ -47,9 +48,9 @@ def _inverse(m: Float[Array, "n n"]) -> Float[Array, "n n"]:
         return columns.T / jnp.sum(m[0] * columns[0])
     k = 3 if n <= 6 else n // 2
     a, b, c, d = m[:k, :k], m[:k, k:], m[k:, :k], m[k:, k:]
-    ai = _inverse(a)
+    ai = plain_inverse(a)
     left = matmul(c, ai)
-    si = _inverse(d - matmul(left, b))
+    si = plain_inverse(d - matmul(left, b))
     right = matmul(ai, b)
     corner = matmul(right, si)
     return jnp.block([[ai + matmul(corner, left), -corner], [-matmul(si, left), si]])

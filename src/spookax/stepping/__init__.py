@@ -1,5 +1,6 @@
 """The Spook step forward and backward, consistent states, and rollouts."""
 
+from .batches import spread as spread
 from .contact_points import contact_points as contact_points
 from .inverse import forward_residual as forward_residual
 from .inverse import inverse_dynamics as inverse_dynamics

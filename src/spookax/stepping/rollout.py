@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import Mesh
 
 from .._compiled import compiled, jit
-from .._platform import by_platform
 from .._results import STEP_RESULTS
 from .._threads import concurrently, workers
 from .._typing import AnyArray, Array, Float, Int
@@ -20,12 +19,12 @@ from ..complementarity import AbstractMLCPSolver
 from ..constraints import Prepared, axes, frames, prepare
 from ..math import counted, rotation
 from ..system import BoxKind, Params, State, System
+from .batches import PIECE, in_pieces, spread_of
 from .delay import check_delays
 from .march import March, march
 
 _FEWEST = 64  # steps that a program is compiled for
 _DOUBLING = 12  # power of two from which on it is compiled for each
-PIECE = 8  # environments that step together: what they need stays in the caches of a core
 
 
 class Trajectory(eqx.Module):
@@ -148,7 +147,7 @@ def rollouts(
     """`rollout` of many environments; the leading axis of the trajectory is theirs.
 
     On a CPU some at a time, as many as the caches of a core hold, and called by itself on all cores; elsewhere all at
-    once.
+    once; on the devices over which `spread` laid the arrays.
 
     **Arguments:**
 
@@ -168,10 +167,12 @@ def rollouts(
         raise ValueError(f"`rollouts`: every array needs the same leading axis, one entry at least; got {found}")
     size = controls.shape[0]
 
-    def together(*batch: Any) -> Trajectory:
-        return _rollouts(system, params if shared else None, batch, half_kick, solver, throw)
+    over = spread_of(batch)
 
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((batch, params))) or workers() == 1:
+    def together(*batch: Any) -> Trajectory:
+        return _rollouts(system, params if shared else None, batch, half_kick, solver, throw, over)
+
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((batch, params))) or over or workers() == 1:
         return together(*batch)
     share = -(-size // workers())
     share = -(-share // PIECE) * PIECE if share > PIECE else share
@@ -189,33 +190,14 @@ def _rollouts(
     half_kick: bool,
     solver: AbstractMLCPSolver | None,
     throw: bool,
+    over: Mesh | None,
 ) -> Trajectory:
     def one(state: State, controls: Array, own: Params | None = None) -> Trajectory:
         given = own if params is None else params
         assert given is not None
         return rollout(system, given, state, controls, half_kick=half_kick, solver=solver, throw=throw)
 
-    return in_pieces(one, batch)
-
-
-def in_pieces(one: Callable[..., Any], batch: tuple[Any, ...]) -> Any:
-    """`jax.vmap(one)(*batch)`, on a CPU of some at a time, as many as the caches of a core hold."""
-    many = jax.vmap(jax.jit(lambda *entry: one(*entry)))  # traced once for all sizes
-    size = jax.tree.leaves(batch)[0].shape[0]
-    if size <= PIECE:
-        return many(*batch)
-    whole = size // PIECE * PIECE
-
-    def pieces(*batch: Any) -> Any:
-        cut = jax.tree.map(lambda a: a[:whole].reshape(whole // PIECE, PIECE, *a.shape[1:]), batch)
-        out = jax.lax.map(lambda piece: many(*piece), cut)
-        out = jax.tree.map(lambda a: a.reshape(whole, *a.shape[2:]), out)
-        if whole == size:
-            return out
-        rest = many(*jax.tree.map(lambda a: a[whole:], batch))
-        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
-
-    return by_platform(*batch, cpu=pieces, default=many)
+    return in_pieces(one, batch, over)
 
 
 def _all_well(found: Trajectory) -> Trajectory:

@@ -24,8 +24,9 @@ from ..constraints import Prepared, prepare
 from ..constraints.assemble import velocity
 from ..math.written_out import written_out
 from ..system import Params, State, System
+from .batches import PIECE
 from .march import HALF_KICK_STEPS, kicked
-from .rollout import PIECE, joint_motion
+from .rollout import joint_motion
 from .spook import step
 
 _ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
