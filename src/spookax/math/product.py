@@ -17,6 +17,7 @@ from .._typing import AnyArray, Array, Float
 
 NAME = "spookax_matmul"  # of the primitive
 _NARROW = 4  # terms of a sum that is never left to `dot_general`, which is the faster beyond
+_ALONE = 16  # the same where there is no batch: a long matrix times a small one is a large program of XLA
 _SINGLE, _LARGE = 216, 2048  # so many multiplications of one product, and more than so many of all of a batch
 
 
@@ -37,7 +38,8 @@ def matvec(a: Float[AnyArray, "*#batch i k"], x: Float[AnyArray, "*#batch k"]) -
 def _multiply(a: Array, b: Array) -> Array:
     lead, shape = tuple(range(a.ndim - 2)), (*a.shape, b.shape[-1])
     single = a.shape[-2] * a.shape[-1] * b.shape[-1]
-    if a.shape[-1] > _NARROW and single >= _SINGLE and a.size * b.shape[-1] > _LARGE:
+    narrow = _NARROW if lead else _ALONE
+    if a.shape[-1] > narrow and single >= _SINGLE and a.size * b.shape[-1] > _LARGE:
         return jax.lax.dot_general(a, b, (((a.ndim - 1,), (a.ndim - 2,)), (lead, lead)))
     rows = jax.lax.broadcast_in_dim(a, shape, (*lead, a.ndim - 2, a.ndim - 1))
     columns = jax.lax.broadcast_in_dim(b, shape, (*lead, a.ndim - 1, a.ndim))
