@@ -32,12 +32,13 @@ _SMALL = 1e-8  # |p|^2 below which the series are exact to rounding
 def _factor(e: Float[Array, "... 4"], signs: tuple[int, ...]) -> Float[Array, "... k 4"]:
     """The left or the right matrix of a quaternion, or its last rows."""
     signed = np.array(signs, dtype=e.dtype).reshape((1,) * (e.ndim - 1) + (-1,))
-    return (selected(e, _PLACES[-len(signs) :], -1) * signed).reshape(*e.shape[:-1], -1, 4)
+    return (selected(e, _PLACES[-len(signs) :], -1) * signed).reshape(*e.shape[:-1], len(signs) // 4, 4)
 
 
 def multiply(a: Float[Array, "... 4"], b: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
     """Hamilton product a * b (apply b first, then a)."""
-    return matvec(_factor(a, _LEFT), b)
+    left, lead = _factor(a, _LEFT), np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+    return matvec(jnp.broadcast_to(left, (*lead, 4, 4)), jnp.broadcast_to(b, (*lead, 4)))
 
 
 def conjugate(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
