@@ -49,10 +49,11 @@ def run(part: str = "") -> list[Row]:
                 value, sd = (_judged(case, [one[k] for one in found]) for k in (0, 1))
                 rows += _rows(f"{name}, {method}", case, value, sd, time.perf_counter() - began)
                 print(table(rows[-len(case.names) - 3 :]), flush=True)
-        for method, physics in NETWORKS.items() if networks else ():
+        for method, trial in NETWORKS.items() if networks else ():
             began = time.perf_counter()
-            value = _judged(case, list(by_networks(case.tasks, physics)))
+            value = _judged(case, list(by_networks(case.tasks, trial)))
             rows += _rows(f"{name}, {method}", case, value, None, time.perf_counter() - began)
+            print(table(rows[-len(case.names) - 2 :]), flush=True)
     return rows
 
 
