@@ -1,5 +1,6 @@
 """Continuous time: filter and smoother against the discrete ones, networks against the equations they solve."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ from spookax.estimation.continuous import (
     PhysicsLoss,
     Readings,
     Schedule,
+    least_squares,
     networks,
     train,
 )
@@ -204,6 +206,29 @@ def test_a_batch_of_runs_is_trained_stopped_and_gone_on_with(trainable, tmp_path
     gone_on = train(nets, loss, model, readings, belief, whole, keep=kept)
     np.testing.assert_allclose(gone_on.nets.z, at_once.nets.z, rtol=1e-10)
     assert at_once.best().mean(jnp.asarray(0.5)).shape == (1,)
+
+
+def test_squares_are_minimised_by_levenberg_and_marquardts_method(trainable):
+    _, model, readings, belief = trainable
+    middle, size, sizes = readings.y.mean(axis=1), readings.y.std(axis=1), {"width": 3, "depth": 1, "waves": 0}
+    nets = networks(model, readings, belief, np.log([[1.0], [4.0]]), middle, size, **sizes)
+    loss = PhysicsLoss(np.ones(1))
+    assert least_squares(nets, loss, model, readings, belief, 5).ended == "all steps"
+    found = least_squares(nets, loss, model, readings, belief, 1000)
+    assert found.ended == "settled"
+    np.testing.assert_allclose(np.exp(np.asarray(found.nets.z)), 2.0, atol=0.1)  # both runs, from either side
+
+    def whole(nets, samples):
+        each = jax.vmap(lambda t, y, u: loss(nets, model, belief, t, y, u))(*map(jnp.asarray, samples))
+        return jnp.mean(each)
+
+    for run, told in enumerate(found.loss):
+        samples = [a[run] for a in readings]
+        of = found.run(run)
+        np.testing.assert_allclose(whole(of, samples), told, rtol=1e-10)
+        slope = eqx.filter_grad(lambda z, of=of, s=samples: whole(eqx.tree_at(lambda n: n.z, of, z), s))(of.z)
+        assert abs(float(slope[0])) < 1e-3 * told  # a minimum: no unknown would gain anything
+        assert told < float(whole(jax.tree.map(lambda a: a[run] if eqx.is_array(a) else a, nets), samples))
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -42,7 +42,14 @@ def least_squares(
 
 @compiled
 def _fit(
-    arrays: Any, readings: Readings, rest: Any, nets: Networks, loss: PhysicsLoss, model: Any, belief: Belief, steps: int
+    arrays: Any,
+    readings: Readings,
+    rest: Any,
+    nets: Networks,
+    loss: PhysicsLoss,
+    model: Any,
+    belief: Belief,
+    steps: int,
 ) -> tuple[Any, Array, Array]:
     """Weights and unknowns at the end, the mean loss of a sample, and whether it settled: one run after the other."""
     import lineax as lx
