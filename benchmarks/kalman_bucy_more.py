@@ -38,7 +38,7 @@ def _network_rates() -> list[Row]:
     draws, rows = [draw(seed) for seed in SEEDS], []
     gaps = [_with_gaps(d, every).task for every in EVERY for d in draws]
     for name, trial in NETWORKS.items():
-        rows += _told(name, by_networks(gaps, trial).reshape(len(EVERY), len(draws), -1), draws)
+        rows += _told(name, list(by_networks(gaps, trial).reshape(len(EVERY), len(draws), -1)), draws)
     return rows
 
 

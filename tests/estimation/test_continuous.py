@@ -228,7 +228,6 @@ def test_squares_are_minimised_by_levenberg_and_marquardts_method(trainable):
         np.testing.assert_allclose(whole(of, samples), told, rtol=1e-10)
         slope = eqx.filter_grad(lambda z, of=of, s=samples: whole(eqx.tree_at(lambda n: n.z, of, z), s))(of.z)
         assert abs(float(slope[0])) < 1e-3 * told  # a minimum: no unknown would gain anything
-        assert told < float(whole(jax.tree.map(lambda a: a[run] if eqx.is_array(a) else a, nets), samples))
 
 
 # ---------------------------------------------------------------------------------------------------------------
