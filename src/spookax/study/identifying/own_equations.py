@@ -85,7 +85,7 @@ def _likelihoods(f: Filter, x0: Array, sd: Array, samples: Samples, scales: Arra
         scaled = f.with_noise(Noise(f.noise.process * scale, f.noise.sensor))
         return scaled.run(scaled.init(x0, sd), samples).log_likelihood
 
-    return jax.lax.map(one, scales)
+    return jax.vmap(one)(scales)
 
 
 def first_path(
