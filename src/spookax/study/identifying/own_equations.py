@@ -153,7 +153,7 @@ def identify_equations(
     settings = settings or Settings(process=True, max_iterations=100)
     rng, ends = np.random.default_rng(0), []
     for k in range(1 + restarts):
-        z = z0 if not k else np.clip(z0 + _SPREAD * rng.uniform(-1, 1, z0.shape), lower, upper)
+        z = z0 if not k else np.clip(_elsewhere(model, z0, rng), lower, upper)
         path, scale = first_path(model, z, noise, samples, x0, x0_sd)
         falling = [process * s for s in (*reversed(_SCALES[scale >= _SCALES]), _LAST, 1.0)]
         stages = [Stage(model, Noise(on_device(s), on_device(sd))) for s in falling]
@@ -200,6 +200,14 @@ def shoot_equations(
         name: {"value": float(v), "sd": float(s), "start": float(b)}
         for name, v, s, b in zip(model.names, value, spread, start, strict=True)
     }
+
+
+def _elsewhere(model: Equations, z0: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Another start: anywhere in a box, every other unknown up to a factor of three off."""
+    z = z0 + _SPREAD * rng.uniform(-1, 1, z0.shape)
+    boxed = np.array([free.transform == "box" for free in model.unknown.free])
+    share = rng.uniform(0.02, 0.98, z0.shape)
+    return np.where(boxed, np.log(share / (1 - share)), z)
 
 
 def _objective(found: Fit) -> float:
