@@ -50,9 +50,9 @@ def on_processor() -> Any:
     return jax.default_device(jax.devices("cpu")[0])
 
 
-def by_batch(task: Task) -> Found:
+def by_batch(task: Task, restarts: int = 0) -> Found:
     """All readings at once."""
-    asked = {"sd": task.sd, "x0": task.x0, "x0_sd": task.x0_sd, "process": PROCESS["batch"]}
+    asked = {"sd": task.sd, "x0": task.x0, "x0_sd": task.x0_sd, "process": PROCESS["batch"], "restarts": restarts}
     return _told(identify_equations(task.model, task.time, task.y, **asked).parameters)
 
 
@@ -98,6 +98,7 @@ class Trial(NamedTuple):
     squares: int = 0  # iterations of Levenberg and Marquardt's method at the end, of the physics-informed network
 
 
+RESTARTED: dict[str, Callable[[Task], Found]] = {"batch, best of 21 starts": lambda task: by_batch(task, 20)}
 NETWORKS = {"network": Trial(), "physics-informed network": Trial(physics=True)}
 
 

@@ -3,7 +3,7 @@ states with bands (their figure 4).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from spookax.study.identifying.own_equations import identify_equations
 
 from .chart import Band, bands, curves
 from .kalman_bucy import LENGTH, SAMPLES, SD, TIME, Draw, draw
-from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, PROCESS, by_networks
+from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, PROCESS, RESTARTED, Found, Task, by_networks
 from .measure import OUT, ROOT, Row, row
 
 EVERY = (333, 99, 33, 9, 3, 1)  # samples of 1 ms: 3 Hz to 1 kHz; all but the last are steps of 3 ms apart
@@ -21,14 +21,16 @@ FIGURES = ROOT / "docs/figures"
 
 
 def run(part: str = "rates") -> list[Row]:
-    """`rates`, `network_rates` or `states`; each draws an SVG file, the first two share one."""
-    return {"rates": _rates, "network_rates": _network_rates, "states": _states}[part]()
+    """`rates`, `start_rates`, `network_rates` or `states`; each draws an SVG file, the first three share one."""
+    if part == "states":
+        return _states()
+    return _network_rates() if part == "network_rates" else _rates(RESTARTED if part == "start_rates" else ONE_BY_ONE)
 
 
-def _rates() -> list[Row]:
+def _rates(methods: Mapping[str, Callable[[Task], Found]]) -> list[Row]:
     """Mean of the three absolute errors over the draws, at every frequency; a draw that fails counts as one."""
     draws, rows = [draw(seed) for seed in SEEDS], []
-    for name, method in ONE_BY_ONE.items():
+    for name, method in methods.items():
         rows += _told(name, [np.array([method(d.thinned(every).task)[0] for d in draws]) for every in EVERY], draws)
     return rows
 
@@ -49,7 +51,7 @@ def _told(name: str, found: Sequence[np.ndarray], draws: list[Draw]) -> list[Row
     kept = OUT / "kalman_bucy_rates_drawn.json"
     lines = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     lines[name] = errors
-    lines = {method: lines[method] for method in (*ONE_BY_ONE, *NETWORKS) if method in lines}
+    lines = {method: lines[method] for method in (*ONE_BY_ONE, *RESTARTED, *NETWORKS) if method in lines}
     OUT.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(lines), encoding="utf-8")
     title = "Double pendulum: error of l1, l2 and M against the sampling frequency"
