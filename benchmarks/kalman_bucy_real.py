@@ -81,7 +81,7 @@ def _along(name: str, path: Path, compared: Comparison) -> list[Row]:
             p = predict_recording(study, found, window, spec, scene=scene, fit_seconds=length)
             each.append(_errors(p.states(), window.name, "open_loop"))
         rows += _of_arms(f"{name}, {method}", "along a whole window", np.array(each))
-        print(table(rows[-6:]), flush=True)
+        print(table(rows[-9:]), flush=True)
     return rows
 
 
@@ -91,9 +91,10 @@ def _read(study: Study, scene: Scene) -> list[Recording]:
 
 def _of_arms(case: str, what: str, each: np.ndarray) -> list[Row]:
     told = (("mean", np.mean), ("median", np.median), ("largest", np.max))
+    errors = {"arm 1": each[:, 0], "arm 2": each[:, 1], "both": np.sqrt(np.mean(each**2, axis=1))}
     return [
-        row(case, f"arm {i + 1}, {what}, {name} error of {len(each)}", float(call(each[:, i])), "rad")
-        for i in (0, 1)
+        row(case, f"{arm}, {what}, {name} error of {len(each)}", float(call(of)), "rad")
+        for arm, of in errors.items()
         for name, call in told
     ]
 
@@ -112,7 +113,7 @@ def _base(name: str) -> list[Row]:
     groups = [[window] for window in data.fitted]
     if name.startswith("ibm"):
         files = [as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2) for run in RUNS]
-        groups = [cut_windows(file, 2, [(5.0 * k, 5.0 * k + 0.5) for k in range(6)]) for file in files]
+        groups = [cut_windows(file, 2, [(4.0 * k + 10.0, 4.0 * k + 10.5) for k in range(6)]) for file in files]
     rows: list[Row] = []
     for group in groups:
         path = _written(f"{name}_part", data, group, [])
