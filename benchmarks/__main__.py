@@ -92,7 +92,7 @@ LONG = {
     "kalman_bucy.time": "every method on 500 samples of one of them, cold and compiled (minutes)",
     "kalman_bucy_settings": "the networks trained in other ways (hours on a processor; also .NAME)",
     "kalman_bucy_more.rates": "errors against the sampling frequency, all but networks, with a chart (half an hour)",
-    "kalman_bucy_more.start_rates": "the same by the batch method, the best of 21 starts, in the same chart (minutes)",
+    "kalman_bucy_more.start_rates": "the same by the batch method, the best of 7 starts, in the same chart (minutes)",
     "kalman_bucy_more.network_rates": "the same by networks, in the same chart (minutes)",
     "kalman_bucy_more.states": "states of one of them with bands, with a chart",
     "kalman_bucy_beyond": "one arm's angle alone, irregular stamps with a gap, eight unknowns, a spring (half an hour)",

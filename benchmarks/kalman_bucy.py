@@ -122,11 +122,11 @@ def _rows(name: str, found: np.ndarray, theta: np.ndarray, seconds: float, sd: n
 
 
 def _time(d: Draw) -> list[Row]:
-    """Every method on 500 samples, first call and later ones; shooting finds some of its programs compiled."""
+    """Every method on 500 samples, first call and the best of ten later ones; shooting finds some of its programs compiled."""
     rows, task = [], d._replace(x=d.x[::6], y=d.y[::6], time=d.time[::6], step=6 * LENGTH / SAMPLES).task
     for name, method in ONE_BY_ONE.items():
         seconds, processor = [], []
-        for _ in range(4):
+        for _ in range(11):
             began, busy = time.perf_counter(), time.process_time()
             method(task)
             seconds.append(time.perf_counter() - began)

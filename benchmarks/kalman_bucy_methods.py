@@ -98,7 +98,7 @@ class Trial(NamedTuple):
     squares: int = 0  # iterations of Levenberg and Marquardt's method at the end, of the physics-informed network
 
 
-RESTARTED: dict[str, Callable[[Task], Found]] = {"batch, best of 21 starts": lambda task: by_batch(task, 20)}
+RESTARTED: dict[str, Callable[[Task], Found]] = {"batch, best of 7 starts": lambda task: by_batch(task, 6)}
 NETWORKS = {"network": Trial(), "physics-informed network": Trial(physics=True)}
 
 

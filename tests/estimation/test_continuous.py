@@ -208,6 +208,22 @@ def test_a_batch_of_runs_is_trained_stopped_and_gone_on_with(trainable, tmp_path
     assert at_once.best().mean(jnp.asarray(0.5)).shape == (1,)
 
 
+def test_moments_go_on_beyond_the_last_reading(trainable):
+    _, model, readings, belief = trainable
+    time = np.broadcast_to(np.linspace(0, 1.5, 90), (2, 90))
+    y = np.full((2, 90, 1), np.nan)
+    y[:, :60] = readings.y
+    y[:, :60] += np.exp(-2.0 * time[:, :60, None]) - np.exp(-2.0 * readings.time[:, :, None])  # at these stamps
+    further = Readings(time, y, np.zeros((2, 90, 0)))
+    middle, size = np.nanmean(y, axis=1), np.nanstd(y, axis=1)
+    sizes = {"width": 12, "depth": 1, "waves": 2, "quickest": 4.0}
+    nets = networks(model, further, belief, np.log([[1.0], [4.0]]), middle, size, **sizes)
+    loss, whole = KalmanBucyLoss((1.0, 0.1, 10.0), 0.0), Schedule(1500, 30, 1e-2, data_first=200, piece=500)
+    best = train(nets, loss, model, further, belief, whole).best()
+    for t in (1.2, 1.4):  # what the equations make of the end of the readings
+        assert abs(float(best.mean(jnp.asarray(t))[0]) - np.exp(-2 * t)) < 0.02
+
+
 def test_squares_are_minimised_by_levenberg_and_marquardts_method(trainable):
     _, model, readings, belief = trainable
     middle, size, sizes = readings.y.mean(axis=1), readings.y.std(axis=1), {"width": 3, "depth": 1, "waves": 0}
