@@ -122,7 +122,7 @@ def _rows(name: str, found: np.ndarray, theta: np.ndarray, seconds: float, sd: n
 
 
 def _time(d: Draw) -> list[Row]:
-    """Every method on 500 samples, first call and the best of ten later ones; shooting finds some of its programs compiled."""
+    """Every method on 500 samples, first call and best of ten later; shooting finds some of its programs compiled."""
     rows, task = [], d._replace(x=d.x[::6], y=d.y[::6], time=d.time[::6], step=6 * LENGTH / SAMPLES).task
     for name, method in ONE_BY_ONE.items():
         seconds, processor = [], []
