@@ -137,7 +137,8 @@ def identify_equations(
     - `process`: scale of the model's process noise that is expected at the end. The iteration begins with more, as much
       as the start values need: then the states follow the readings, whatever the parameters, and the problem in these
       is nearly linear. With less and less of it the parameters have to explain the motion.
-    - `restarts`: further starts, each unknown up to a factor of three off; the best end counts.
+    - `restarts`: further starts, an unknown in a box anywhere there, every other up to a factor of three off; the best
+      end counts.
     - `settings`: of the last fit; by default the level of the process noise is found from the evidence, too.
 
     **Returns:** an `EquationsEstimate`; a failure is its `result`.
