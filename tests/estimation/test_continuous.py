@@ -22,7 +22,7 @@ from spookax.estimation.continuous import (
 from spookax.estimation.continuous.moment_networks import quadrature
 from spookax.models import Equations, Free
 from spookax.protocol import ModelError, Noise
-from spookax.study.identifying.own_equations import StampGrid, identify_equations, shoot_equations
+from spookax.study.identifying.own_equations import StampGrid, elsewhere, identify_equations, shoot_equations
 
 TIME = np.array([0.0, 0.1, 0.25, 0.3, 0.55, 0.6, 0.9, 1.0])  # with a gap
 Y = np.sin(3 * TIME)[:, None]
@@ -118,6 +118,18 @@ def test_equations_are_identified_from_irregular_stamps_with_inputs(rng):
         assert abs(got["value"] - true) < 4 * got["sd"] < 0.4 * true
     off = (found.states - np.array(states)) / found.sd
     assert np.mean(np.abs(off) < 2) > 0.8  # neighbours err alike: fewer than 95 in a hundred, but not far fewer
+
+
+def test_other_starts_are_anywhere_in_a_box_and_a_factor_of_three_off_elsewhere(rng):
+    unknown = [Free("k", 9.0), Free("share", 2.9, 2.0, 3.0, "box")]
+    model = Equations(lambda x, u, p: -p.k * p.share * x, unknown, step=0.1, density=[0.5], read=[0])
+    z0 = model.unknown.start()
+    k, share = np.array([model.unknown.values(jnp.asarray(elsewhere(model, z0, rng))) for _ in range(200)]).T
+    assert 3.0 <= k.min() < 3.3
+    assert 24.0 < k.max() <= 27.0
+    assert 2.0 < share.min() < 2.05
+    assert 2.95 < share.max() < 3.0
+    assert abs(np.mean(share) - 2.5) < 0.08  # four standard deviations of the mean of 200
 
 
 # ---------------------------------------------------------------------------------------------------------------

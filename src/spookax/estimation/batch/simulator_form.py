@@ -149,7 +149,7 @@ class Estimator(AllRecordings):
     def _next(
         self, last: Stage, stage: Stage, it: Iterate, linear: Linear, kept: AbstractKept
     ) -> tuple[Iterate, Linear]:
-        """The same states under a stage's own noise and friction; nothing is simulated where the noise alone changes."""
+        """The same states under a stage's noise and friction; nothing is simulated where the noise alone changes."""
         now, then = stage.noise, last.noise
         pairs = (now.process, then.process), (now.sensor, then.sensor)
         ratios = [np.asarray(a) / np.asarray(b) for a, b in pairs]

@@ -154,7 +154,7 @@ def identify_equations(
     settings = settings or Settings(process=True, max_iterations=100)
     rng, ends = np.random.default_rng(0), []
     for k in range(1 + restarts):
-        z = z0 if not k else np.clip(_elsewhere(model, z0, rng), lower, upper)
+        z = z0 if not k else np.clip(elsewhere(model, z0, rng), lower, upper)
         path, scale = first_path(model, z, noise, samples, x0, x0_sd)
         falling = [process * s for s in (*reversed(_SCALES[scale >= _SCALES]), _LAST, 1.0)]
         stages = [Stage(model, Noise(on_device(s), on_device(sd))) for s in falling]
@@ -203,7 +203,7 @@ def shoot_equations(
     }
 
 
-def _elsewhere(model: Equations, z0: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def elsewhere(model: Equations, z0: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Another start: anywhere in a box, every other unknown up to a factor of three off."""
     z = z0 + _SPREAD * rng.uniform(-1, 1, z0.shape)
     boxed = np.array([free.transform == "box" for free in model.unknown.free])
