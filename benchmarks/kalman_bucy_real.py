@@ -113,7 +113,8 @@ def _base(name: str) -> list[Row]:
     groups = [[window] for window in data.fitted]
     if name.startswith("ibm"):
         files = [as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2) for run in RUNS]
-        groups = [cut_windows(file, 2, [(4.0 * k + 10.0, 4.0 * k + 10.5) for k in range(6)]) for file in files]
+        begins = [4.0 * k + 10.0 if "camera" in name else 5.0 * k for k in range(6)]
+        groups = [cut_windows(file, 2, [(begin, begin + 0.5) for begin in begins]) for file in files]
     rows: list[Row] = []
     for group in groups:
         path = _written(f"{name}_part", data, group, [])
