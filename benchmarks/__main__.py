@@ -65,6 +65,7 @@ FAMILIES = (  # whose parts have names of their own
     "environments.",
     "kalman_bucy_beyond.",
     "kalman_bucy_real.",
+    "kalman_bucy_settings.",
 )
 SWEEPS = {
     "sensitivity.density": "estimates against the density of the process noise (minutes)",
@@ -88,9 +89,12 @@ LONG = {
     "learned_friction.batch": "the same network most likely for constant friction (minutes)",
     "learned_friction.seeds": "the filters on sixty further seeds (minutes)",
     "kalman_bucy.table": "forty double pendulums of a published table: batch method, filters, shooting (half an hour)",
-    "kalman_bucy.networks": "the first eight of them by networks of time (minutes)",
+    "kalman_bucy.networks": "the same by networks of time, all forty in one batch (ten minutes)",
     "kalman_bucy.time": "every method on 500 samples of one of them, cold and compiled (minutes)",
-    "kalman_bucy_more.rates": "their errors against the sampling frequency, every method, with a chart (half an hour)",
+    "kalman_bucy_settings": "the networks trained in other ways (hours on a processor; also .NAME)",
+    "kalman_bucy_more.rates": "errors against the sampling frequency, all but networks, with a chart (half an hour)",
+    "kalman_bucy_more.start_rates": "the same by the batch method, the best of 7 starts, in the same chart (minutes)",
+    "kalman_bucy_more.network_rates": "the same by networks, in the same chart (minutes)",
     "kalman_bucy_more.states": "states of one of them with bands, with a chart",
     "kalman_bucy_beyond": "one arm's angle alone, irregular stamps with a gap, eight unknowns, a spring (half an hour)",
     "kalman_bucy_real": "two real double pendulums by every method (half an hour; reads SPOOKAX_DATA)",

@@ -40,7 +40,7 @@ def chart(title: str, label: str, panels: Mapping[str, Sequence[Point]], nominal
     return "\n".join([*parts, "</svg>", ""])
 
 
-COLOURS = (BLUE, ORANGE, "#2b7a44", "#8a4fa3", "#a66a00", "#5b6fa8", "#b3261e")
+COLOURS = (BLUE, ORANGE, "#2b7a44", "#8a4fa3", "#a66a00", "#5b6fa8", "#b3261e", "#3f4a56")
 
 
 def curves(title: str, along: str, what: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:

@@ -7,6 +7,7 @@ ratio uniform in [0, 1], angles in +-pi/4, at rest; 3000 samples of all four sta
 
 import os
 import time
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -16,13 +17,12 @@ import numpy as np
 
 from spookax.models.double_pendulum import DAMPING, double_pendulum, drift
 
-from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, Task, by_networks
+from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, Task, Trial, by_networks, on_processor
 from .measure import Row, row, table
 
 SEEDS = (*range(10), *range(100, 130))
 SAMPLES, LENGTH, SD, FINE = 3000, 3.0, 0.5, 50
 NAMES = ("l1", "l2", "M")
-RUNS = 8  # of the networks, the first draws; SPOOKAX_RUNS asks for more
 FAILED = 0.5  # an error of a parameter as large as this is no estimate
 COARSE = 0.003  # longest step [s]
 TIME = np.arange(SAMPLES) * LENGTH / SAMPLES
@@ -72,31 +72,37 @@ def draw(seed: int) -> Draw:
     """Parameters, true states, readings and a start."""
     rng = np.random.default_rng(seed)
     theta, phi = rng.uniform(0, 1, 3), rng.uniform(-np.pi / 4, np.pi / 4, 2)
-    x = np.asarray(_truth(jnp.asarray(theta), jnp.array([phi[0], 0.0, phi[1], 0.0])))
+    with on_processor():
+        x = np.asarray(_truth(jnp.asarray(theta), jnp.array([phi[0], 0.0, phi[1], 0.0])))
     y = x + SD * rng.normal(size=x.shape)
     return Draw(theta, x, y, rng.uniform(0.05, 0.95, 3), TIME)
 
 
 def run(part: str = "table") -> list[Row]:
     """Mean, spread, median and largest absolute errors; runs that fail are part of them, and counted."""
-    draws = [draw(seed) for seed in SEEDS]
-    theta = np.stack([d.theta for d in draws])
+    if part == "networks":
+        return trials(NETWORKS)
     if part == "time":
-        return _time(draws[1])
-    rows = []
-    if part == "table":
-        for name, method in ONE_BY_ONE.items():
-            began = time.perf_counter()
-            found = np.array([method(d.task) for d in draws])
-            rows += _rows(name, found[:, 0], theta, (time.perf_counter() - began) / len(draws), found[:, 1])
-            print(table(rows), flush=True)
-        return rows
-    count = int(os.environ.get("SPOOKAX_RUNS", str(RUNS)))
-    for name, physics in NETWORKS.items():
+        return _time(draw(SEEDS[1]))
+    draws, rows = [draw(seed) for seed in SEEDS], []
+    theta = np.stack([d.theta for d in draws])
+    for name, method in ONE_BY_ONE.items():
         began = time.perf_counter()
-        found = by_networks([d.task for d in draws[:count]], physics)
-        rows += _rows(f"{name}, {count} runs", found, theta[:count], (time.perf_counter() - began) / count, None)
+        found = np.array([method(d.task) for d in draws])
+        rows += _rows(name, found[:, 0], theta, (time.perf_counter() - began) / len(draws), found[:, 1])
         print(table(rows), flush=True)
+    return rows
+
+
+def trials(asked: Mapping[str, Trial]) -> list[Row]:
+    """The table's rows of networks, each trained in every way that is asked for."""
+    draws = [draw(seed) for seed in SEEDS[: int(os.environ.get("SPOOKAX_RUNS", len(SEEDS)))]]
+    theta, rows = np.stack([d.theta for d in draws]), []
+    for name, trial in asked.items():
+        began = time.perf_counter()
+        found = by_networks([d.task for d in draws], trial)
+        rows += _rows(f"{name}, {len(draws)} runs", found, theta, (time.perf_counter() - began) / len(draws), None)
+        print(table(rows[-14:]), flush=True)
     return rows
 
 
@@ -116,11 +122,11 @@ def _rows(name: str, found: np.ndarray, theta: np.ndarray, seconds: float, sd: n
 
 
 def _time(d: Draw) -> list[Row]:
-    """Every method on 500 samples, first call and later ones; shooting finds some of its programs compiled."""
+    """Every method on 500 samples, first call and best of ten later; shooting finds some of its programs compiled."""
     rows, task = [], d._replace(x=d.x[::6], y=d.y[::6], time=d.time[::6], step=6 * LENGTH / SAMPLES).task
     for name, method in ONE_BY_ONE.items():
         seconds, processor = [], []
-        for _ in range(4):
+        for _ in range(11):
             began, busy = time.perf_counter(), time.process_time()
             method(task)
             seconds.append(time.perf_counter() - began)
@@ -129,8 +135,8 @@ def _time(d: Draw) -> list[Row]:
         rows.append(row(case, "cold", seconds[0], "s"))
         rows.append(row(case, "compiled", min(seconds[1:]), "s"))
         rows.append(row(case, "compiled, processor time", min(processor[1:]), "s"))
-    for name, physics in NETWORKS.items():
+    for name, trial in NETWORKS.items():
         began = time.perf_counter()
-        by_networks([task], physics)
+        by_networks([task], trial)
         rows.append(row(f"{name}, 500 samples", "training with compilation", time.perf_counter() - began, "s"))
     return rows

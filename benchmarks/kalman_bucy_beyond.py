@@ -19,7 +19,7 @@ from spookax.models import Equations, Free
 from spookax.models.double_pendulum import DAMPING, GRAVITY, drift, spread
 
 from .kalman_bucy import COARSE, NAMES, SAMPLES, SD, TIME, Draw, draw
-from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, Task, by_networks
+from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, RESTARTED, Task, by_networks
 from .measure import Row, row, table
 
 SEEDS = (0, 1, 2, 3, 5)
@@ -37,22 +37,22 @@ class Case(NamedTuple):
 
 
 def run(part: str = "") -> list[Row]:
-    """All cases, or that of a name; `CASE.networks` has the networks alone."""
-    wanted, _, networks = part.partition(".")
+    """All cases, or that of a name; `CASE.networks` has networks alone, `CASE.starts` the batch method's restarts."""
+    wanted, _, kind = part.partition(".")
     rows: list[Row] = []
     for name in [wanted] if wanted else CASES:
         case = CASES[name]()
-        if not networks:
-            for method, call in ONE_BY_ONE.items():
-                began = time.perf_counter()
-                found = [call(task) for task in case.tasks]
-                value, sd = (_judged(case, [one[k] for one in found]) for k in (0, 1))
-                rows += _rows(f"{name}, {method}", case, value, sd, time.perf_counter() - began)
-                print(table(rows[-len(case.names) - 3 :]), flush=True)
-        for method, physics in NETWORKS.items() if networks else ():
+        for method, call in {"": ONE_BY_ONE, "starts": RESTARTED, "networks": {}}[kind].items():
             began = time.perf_counter()
-            value = _judged(case, list(by_networks(case.tasks, physics)))
+            found = [call(task) for task in case.tasks]
+            value, sd = (_judged(case, [one[k] for one in found]) for k in (0, 1))
+            rows += _rows(f"{name}, {method}", case, value, sd, time.perf_counter() - began)
+            print(table(rows[-len(case.names) - 3 :]), flush=True)
+        for method, trial in NETWORKS.items() if kind == "networks" else ():
+            began = time.perf_counter()
+            value = _judged(case, list(by_networks(case.tasks, trial)))
             rows += _rows(f"{name}, {method}", case, value, None, time.perf_counter() - began)
+            print(table(rows[-len(case.names) - 2 :]), flush=True)
     return rows
 
 

@@ -2,7 +2,7 @@
 deviations of the unknowns. What they are told is the same.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from spookax.estimation.continuous import (
     Readings,
     Schedule,
     TrainingReport,
+    least_squares,
     networks,
     train,
 )
@@ -44,9 +45,14 @@ class Task(NamedTuple):
     P0_sd: float = 0.5  # of the networks' first covariance
 
 
-def by_batch(task: Task) -> Found:
+def on_processor() -> Any:
+    """What steps one after the other would wait for an accelerator at each."""
+    return jax.default_device(jax.devices("cpu")[0])
+
+
+def by_batch(task: Task, restarts: int = 0) -> Found:
     """All readings at once."""
-    asked = {"sd": task.sd, "x0": task.x0, "x0_sd": task.x0_sd, "process": PROCESS["batch"]}
+    asked = {"sd": task.sd, "x0": task.x0, "x0_sd": task.x0_sd, "process": PROCESS["batch"], "restarts": restarts}
     return _told(identify_equations(task.model, task.time, task.y, **asked).parameters)
 
 
@@ -78,24 +84,49 @@ ONE_BY_ONE: dict[str, Callable[[Task], Found]] = {
     "multiple shooting": lambda task: by_shooting(task, SEGMENT),
     "single shooting": lambda task: by_shooting(task, None),
 }
-NETWORKS = {"network": False, "physics-informed network": True}  # name -> whether it knows no filter
 
 
-def by_networks(tasks: Sequence[Task], physics: bool) -> np.ndarray:
+class Trial(NamedTuple):
+    """How networks are trained. The source does not publish its sizes, weights and rates."""
+
+    physics: bool = False  # the plain physics-informed network, which knows no filter
+    sizes: Mapping[str, Any] = {}  # of `networks`
+    schedule: Schedule = Schedule()
+    starts: int = 1  # of each task, the further ones a factor of three off the first; the least loss counts
+    weights: tuple[float, float, float] = WEIGHTS
+    per_second: bool = False  # whether R of the gain is that of a signal, not of a sample as in the source
+    squares: int = 0  # iterations of Levenberg and Marquardt's method at the end, of the physics-informed network
+
+
+RESTARTED: dict[str, Callable[[Task], Found]] = {"batch, best of 7 starts": lambda task: by_batch(task, 6)}
+NETWORKS = {"network": Trial(), "physics-informed network": Trial(physics=True)}
+
+
+def by_networks(tasks: Sequence[Task], trial: Trial) -> np.ndarray:
     """Values of all runs, trained as one batch. Their models differ in the start values alone, and they have equally
     many stamps; where a reading is NaN the equations count alone.
     """
-    first = tasks[0]
+    first, runs = tasks[0], np.repeat(np.arange(len(tasks)), trial.starts)
     y = np.stack([task.y for task in tasks])
-    given = Readings(np.stack([task.time for task in tasks]), y, np.zeros((*y.shape[:2], 0)))
+    stamps, inputs = np.stack([task.time for task in tasks]), np.zeros((*y.shape[:2], 0))
+    given = Readings(*(a[runs] for a in (stamps, y, inputs)))
     n = first.model.tangent_size
-    belief = Belief(first.x0, first.P0_sd**2 * np.eye(n), first.sd, first.sd, np.asarray(PROCESS["batch"]))
-    shift, scale = np.stack([_middle_and_size(task) for task in tasks], axis=1)
-    z0 = np.stack([task.model.unknown.start() for task in tasks])
-    nets = networks(first.model, given, belief, z0, shift, scale)
-    loss = PhysicsLoss(np.full(n, 1.0)) if physics else KalmanBucyLoss(WEIGHTS, 0.0)
-    trained = train(nets, loss, first.model, given, belief, Schedule(), report=_progress)
-    return np.stack([np.asarray(first.model.unknown.values(jnp.asarray(z))) for z in trained.nets.z])
+    between = np.sqrt((first.time[-1] - first.time[0]) / (len(first.time) - 1)) if trial.per_second else 1.0
+    density = first.sd * between
+    belief = Belief(first.x0, first.P0_sd**2 * np.eye(n), first.sd, density, np.asarray(PROCESS["batch"]))
+    shift, scale = np.stack([_middle_and_size(task) for task in tasks], axis=1)[:, runs]
+    z0 = np.stack([task.model.unknown.start() for task in tasks])[runs]
+    further = np.arange(len(runs)) % trial.starts != 0
+    z0 = z0 + further[:, None] * np.log(3.0) * np.random.default_rng(0).normal(size=z0.shape)
+    nets = networks(first.model, given, belief, z0, shift, scale, **trial.sizes)
+    physics = PhysicsLoss(np.full(n, 1.0))
+    loss = physics if trial.physics else KalmanBucyLoss(trial.weights, 0.0)
+    trained = train(nets, loss, first.model, given, belief, trial.schedule, report=_progress)
+    if trial.squares:
+        trained = least_squares(trained.nets, physics, first.model, given, belief, trial.squares)
+    ends = np.where(trained.failed, np.inf, trained.loss).reshape(len(tasks), trial.starts)
+    best = np.arange(len(tasks)) * trial.starts + np.argmin(ends, axis=1)
+    return np.stack([np.asarray(first.model.unknown.values(z)) for z in trained.nets.z[best]])
 
 
 def _middle_and_size(task: Task) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +136,8 @@ def _middle_and_size(task: Task) -> tuple[np.ndarray, np.ndarray]:
         noise = Noise(jnp.asarray(PROCESS["batch"]), jnp.asarray(task.sd))
         samples = StampGrid(task.time, float(model.h)).samples(task.y, np.zeros((len(task.y), 0)), task.sd)
         sd = np.broadcast_to(np.asarray(task.x0_sd, dtype=float), task.x0.shape)
-        x = np.asarray(first_path(model, model.unknown.start(), noise, samples, task.x0, sd)[0].x)
+        with on_processor():
+            x = np.asarray(first_path(model, model.unknown.start(), noise, samples, task.x0, sd)[0].x)
     return np.nanmean(x, axis=0), np.nanstd(x, axis=0)
 
 

@@ -2,6 +2,9 @@
 states with bands (their figure 4).
 """
 
+import json
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 
 from spookax.models.double_pendulum import double_pendulum
@@ -9,44 +12,52 @@ from spookax.study.identifying.own_equations import identify_equations
 
 from .chart import Band, bands, curves
 from .kalman_bucy import LENGTH, SAMPLES, SD, TIME, Draw, draw
-from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, PROCESS, by_networks
+from .kalman_bucy_methods import NETWORKS, ONE_BY_ONE, PROCESS, RESTARTED, Found, Task, by_networks
 from .measure import OUT, ROOT, Row, row
 
 EVERY = (333, 99, 33, 9, 3, 1)  # samples of 1 ms: 3 Hz to 1 kHz; all but the last are steps of 3 ms apart
 SEEDS = (0, 1, 2, 3, 5)
-NETWORK_SEEDS = (0, 1, 2)
 FIGURES = ROOT / "docs/figures"
 
 
 def run(part: str = "rates") -> list[Row]:
-    """`rates` or `states`; both write an SVG file, too."""
-    return {"rates": _rates, "states": _states}[part]()
+    """`rates`, `start_rates`, `network_rates` or `states`; each draws an SVG file, the first three share one."""
+    if part == "states":
+        return _states()
+    return _network_rates() if part == "network_rates" else _rates(RESTARTED if part == "start_rates" else ONE_BY_ONE)
 
 
-def _rates() -> list[Row]:
+def _rates(methods: Mapping[str, Callable[[Task], Found]]) -> list[Row]:
     """Mean of the three absolute errors over the draws, at every frequency; a draw that fails counts as one."""
-    lines: dict[str, list[tuple[float, float]]] = {}
-    draws, some = ([draw(seed) for seed in seeds] for seeds in (SEEDS, NETWORK_SEEDS))
-    for name, method in ONE_BY_ONE.items():
-        found = [np.array([method(d.thinned(every).task)[0] for d in draws]) for every in EVERY]
-        lines[name] = [(1000 / every, _error(of, draws)) for every, of in zip(EVERY, found, strict=True)]
-        _drawn(name, lines)
-    gaps = [_with_gaps(d, every).task for every in EVERY for d in some]  # all frequencies in one batch
-    for name, physics in NETWORKS.items():
-        found = by_networks(gaps, physics).reshape(len(EVERY), len(some), -1)
-        lines[name] = [(1000 / every, _error(of, some)) for every, of in zip(EVERY, found, strict=True)]
-        _drawn(name, lines)
-    return [
-        row(name, f"mean error at {rate:.3g} Hz", error, "") for name, line in lines.items() for rate, error in line
-    ]
+    draws, rows = [draw(seed) for seed in SEEDS], []
+    for name, method in methods.items():
+        rows += _told(name, [np.array([method(d.thinned(every).task)[0] for d in draws]) for every in EVERY], draws)
+    return rows
 
 
-def _drawn(name: str, lines: dict[str, list[tuple[float, float]]]) -> None:
-    """The chart with the methods that have run."""
-    print(name, " ".join(f"{rate:.3g} Hz {error:.3g}" for rate, error in lines[name]), flush=True)
+def _network_rates() -> list[Row]:
+    """The same, draws of all frequencies in one batch."""
+    draws, rows = [draw(seed) for seed in SEEDS], []
+    gaps = [_with_gaps(d, every).task for every in EVERY for d in draws]
+    for name, trial in NETWORKS.items():
+        rows += _told(name, list(by_networks(gaps, trial).reshape(len(EVERY), len(draws), -1)), draws)
+    return rows
+
+
+def _told(name: str, found: Sequence[np.ndarray], draws: list[Draw]) -> list[Row]:
+    """The errors of a method, which join those that other runs have left, and the chart of all."""
+    errors = [[1000 / every, _error(of, draws)] for every, of in zip(EVERY, found, strict=True)]
+    print(name, " ".join(f"{rate:.3g} Hz {error:.3g}" for rate, error in errors), flush=True)
+    kept = OUT / "kalman_bucy_rates_drawn.json"
+    lines = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    lines[name] = errors
+    lines = {method: lines[method] for method in (*ONE_BY_ONE, *RESTARTED, *NETWORKS) if method in lines}
+    OUT.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(lines), encoding="utf-8")
     title = "Double pendulum: error of l1, l2 and M against the sampling frequency"
     svg = curves(title, "samples per second [Hz]", "mean absolute error", lines)
     (FIGURES / "kalman_bucy_rates.svg").write_text(svg, encoding="utf-8")
+    return [row(name, f"mean error at {rate:.3g} Hz", error, "") for rate, error in errors]
 
 
 def _error(found: np.ndarray, draws: list[Draw]) -> float:

@@ -14,10 +14,16 @@ import numpy as np
 import yaml
 
 import spookax as sx
+from spookax.scene import Scene
 from spookax.study.comparing.method_names import NAMES
-from spookax.study.comparing.methods import compare_methods
+from spookax.study.comparing.methods import Comparison, compare_methods
+from spookax.study.file.against_scene import input_dimensions, sensor_dimensions
+from spookax.study.file.study import Study
+from spookax.study.identifying.predict import Identified, predict_recording
+from spookax.study.recordings.recording import Recording, read_recordings
+from spookax.study.running.setup import set_up
 
-from .measure import Row, row
+from .measure import Row, row, table
 from .trust_sets import FOLDER, SETS, Set, as_joint_angles, cut_windows
 
 G = 9.81  # [m/s^2]
@@ -28,10 +34,10 @@ METHODS = tuple(name for name in NAMES if name not in ("smoother", "network"))
 
 
 def run(part: str = "") -> list[Row]:
-    """`double`, `double_air` (the arms meet air), `ibm`, or all; `SET.base` and `SET.methods` do one half."""
+    """`double`, `double_air` (the arms meet air), `ibm_camera`, or all; `SET.base` and `SET.methods` do one half."""
     name, _, half = part.partition(".")
     rows: list[Row] = []
-    for chosen in [name] if name else ("double", "double_air", "ibm"):
+    for chosen in [name] if name else ("double", "double_air", "ibm_camera"):
         rows += _methods(chosen) if half != "base" else []
         rows += _base(chosen) if half != "methods" else []
     return rows
@@ -50,11 +56,47 @@ def _methods(name: str) -> list[Row]:
             rows += [_row(name, method, p, v) for p, v in zip(BASE, _base_of(path, found), strict=True)]
         each = [_errors(compared.states, run, method) for run in compared.content["runs"]]
         if method in compared.scenes and each:
-            for i in (0, 1):
-                of = np.array([e[i] for e in each])
-                for what, value in (("mean", of.mean()), ("median", np.median(of)), ("largest", of.max())):
-                    rows.append(row(f"{name}, {method}", f"arm {i + 1}, {what} error of {len(of)}", value, "rad"))
+            rows += _of_arms(f"{name}, {method}", "predicted", np.array(each))
+    print(table(rows), flush=True)
+    return rows + (_along(name, path, compared) if "camera" in name else [])
+
+
+def _along(name: str, path: Path, compared: Comparison) -> list[Row]:
+    """Errors along simulations from the state that fits a whole window best, which is how the camera's data were judged
+    where they come from: what is left is the model's and the camera's, not that of a state that 0.1 s tell."""
+    study = sx.load_study(path)
+    scene = sx.read_scene(study.scene_path)
+    ahead = study.model_copy(update={"recordings": study.validation})
+    windows = list(zip(study.validation, _read(ahead, scene), strict=True))
+    setup, rows = set_up(study, scene, _read(study, scene)), []
+    levels = {name: [sensor.sd] for name, sensor in scene.sensors.items()}
+    for method in compared.scenes:
+        told = compared.content["methods"][method]["parameters"]
+        z = setup.model.shared.encode([told[p]["value"] for p in setup.model.shared.paths])
+        process = np.asarray(setup.stages[-1].noise.process)
+        found = Identified(z, process, levels, float(setup.scene.step), setup.friction_speed[-1])
+        each = []
+        for spec, window in windows:
+            length = float(window.time[-1] - window.time[0])
+            p = predict_recording(study, found, window, spec, scene=scene, fit_seconds=length)
+            each.append(_errors(p.states(), window.name, "open_loop"))
+        rows += _of_arms(f"{name}, {method}", "along a whole window", np.array(each))
+        print(table(rows[-9:]), flush=True)
     return rows
+
+
+def _read(study: Study, scene: Scene) -> list[Recording]:
+    return read_recordings(study, sensor_dimensions(scene), inputs=input_dimensions(scene))
+
+
+def _of_arms(case: str, what: str, each: np.ndarray) -> list[Row]:
+    told = (("mean", np.mean), ("median", np.median), ("largest", np.max))
+    errors = {"arm 1": each[:, 0], "arm 2": each[:, 1], "both": np.sqrt(np.mean(each**2, axis=1))}
+    return [
+        row(case, f"{arm}, {what}, {name} error of {len(each)}", float(call(of)), "rad")
+        for arm, of in errors.items()
+        for name, call in told
+    ]
 
 
 def _errors(states: dict[str, np.ndarray], run: str, method: str) -> np.ndarray:
@@ -69,9 +111,10 @@ def _base(name: str) -> list[Row]:
     """Base parameters of each fitted window of the encoders' set, of six windows of each run of the camera's."""
     data, found, began = SETS[name](), [], time.perf_counter()
     groups = [[window] for window in data.fitted]
-    if name == "ibm":
+    if name.startswith("ibm"):
         files = [as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2) for run in RUNS]
-        groups = [cut_windows(file, 2, [(5.0 * k, 5.0 * k + 0.5) for k in range(6)]) for file in files]
+        begins = [4.0 * k + 10.0 if "camera" in name else 5.0 * k for k in range(6)]
+        groups = [cut_windows(file, 2, [(begin, begin + 0.5) for begin in begins]) for file in files]
     rows: list[Row] = []
     for group in groups:
         path = _written(f"{name}_part", data, group, [])
@@ -113,6 +156,6 @@ def _base_of(study: Path, found: dict[str, float]) -> np.ndarray:
         return body.mass, abs(com), found[f"bodies.{name}.inertia.yy"]  # pyright: ignore[reportArgumentType]
 
     (m1, a1, I1), (m2, a2, I2) = of(first, "arm1"), of(second, "arm2")
-    L1 = abs(scene.joints["joint2"].at[2])
+    L1 = abs(found.get("joints.joint2.at.z", scene.joints["joint2"].at[2]))
     A = m1 * a1**2 + I1 + m2 * L1**2
     return np.array([m2 * L1 * a2, m2 * a2**2 + I2, (m1 * a1 + m2 * L1) * G, m2 * a2 * G]) / A

@@ -1,5 +1,6 @@
 """Continuous time: filter and smoother against the discrete ones, networks against the equations they solve."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,13 +15,14 @@ from spookax.estimation.continuous import (
     PhysicsLoss,
     Readings,
     Schedule,
+    least_squares,
     networks,
     train,
 )
 from spookax.estimation.continuous.moment_networks import quadrature
 from spookax.models import Equations, Free
 from spookax.protocol import ModelError, Noise
-from spookax.study.identifying.own_equations import StampGrid, identify_equations, shoot_equations
+from spookax.study.identifying.own_equations import StampGrid, elsewhere, identify_equations, shoot_equations
 
 TIME = np.array([0.0, 0.1, 0.25, 0.3, 0.55, 0.6, 0.9, 1.0])  # with a gap
 Y = np.sin(3 * TIME)[:, None]
@@ -118,6 +120,18 @@ def test_equations_are_identified_from_irregular_stamps_with_inputs(rng):
     assert np.mean(np.abs(off) < 2) > 0.8  # neighbours err alike: fewer than 95 in a hundred, but not far fewer
 
 
+def test_other_starts_are_anywhere_in_a_box_and_a_factor_of_three_off_elsewhere(rng):
+    unknown = [Free("k", 9.0), Free("share", 2.9, 2.0, 3.0, "box")]
+    model = Equations(lambda x, u, p: -p.k * p.share * x, unknown, step=0.1, density=[0.5], read=[0])
+    z0 = model.unknown.start()
+    k, share = np.array([model.unknown.values(jnp.asarray(elsewhere(model, z0, rng))) for _ in range(200)]).T
+    assert 3.0 <= k.min() < 3.3
+    assert 24.0 < k.max() <= 27.0
+    assert 2.0 < share.min() < 2.05
+    assert 2.95 < share.max() < 3.0
+    assert abs(np.mean(share) - 2.5) < 0.08  # four standard deviations of the mean of 200
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # networks
 
@@ -204,6 +218,44 @@ def test_a_batch_of_runs_is_trained_stopped_and_gone_on_with(trainable, tmp_path
     gone_on = train(nets, loss, model, readings, belief, whole, keep=kept)
     np.testing.assert_allclose(gone_on.nets.z, at_once.nets.z, rtol=1e-10)
     assert at_once.best().mean(jnp.asarray(0.5)).shape == (1,)
+
+
+def test_moments_go_on_beyond_the_last_reading(trainable):
+    _, model, readings, belief = trainable
+    time = np.broadcast_to(np.linspace(0, 1.5, 90), (2, 90))
+    y = np.full((2, 90, 1), np.nan)
+    y[:, :60] = readings.y
+    y[:, :60] += np.exp(-2.0 * time[:, :60, None]) - np.exp(-2.0 * readings.time[:, :, None])  # at these stamps
+    further = Readings(time, y, np.zeros((2, 90, 0)))
+    middle, size = np.nanmean(y, axis=1), np.nanstd(y, axis=1)
+    sizes = {"width": 12, "depth": 1, "waves": 2, "quickest": 4.0}
+    nets = networks(model, further, belief, np.log([[1.0], [4.0]]), middle, size, **sizes)
+    loss, whole = KalmanBucyLoss((1.0, 0.1, 10.0), 0.0), Schedule(1500, 30, 1e-2, data_first=200, piece=500)
+    best = train(nets, loss, model, further, belief, whole).best()
+    for t in (1.2, 1.4):  # what the equations make of the end of the readings
+        assert abs(float(best.mean(jnp.asarray(t))[0]) - np.exp(-2 * t)) < 0.02
+
+
+def test_squares_are_minimised_by_levenberg_and_marquardts_method(trainable):
+    _, model, readings, belief = trainable
+    middle, size, sizes = readings.y.mean(axis=1), readings.y.std(axis=1), {"width": 3, "depth": 1, "waves": 0}
+    nets = networks(model, readings, belief, np.log([[1.0], [4.0]]), middle, size, **sizes)
+    loss = PhysicsLoss(np.ones(1))
+    assert least_squares(nets, loss, model, readings, belief, 5).ended == "all steps"
+    found = least_squares(nets, loss, model, readings, belief, 1000)
+    assert found.ended == "settled"
+    np.testing.assert_allclose(np.exp(np.asarray(found.nets.z)), 2.0, atol=0.1)  # both runs, from either side
+
+    def whole(nets, samples):
+        each = jax.vmap(lambda t, y, u: loss(nets, model, belief, t, y, u))(*map(jnp.asarray, samples))
+        return jnp.mean(each)
+
+    for run, told in enumerate(found.loss):
+        samples = [a[run] for a in readings]
+        of = found.run(run)
+        np.testing.assert_allclose(whole(of, samples), told, rtol=1e-10)
+        slope = eqx.filter_grad(lambda z, of=of, s=samples: whole(eqx.tree_at(lambda n: n.z, of, z), s))(of.z)
+        assert abs(float(slope[0])) < 1e-3 * told  # a minimum: no unknown would gain anything
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,18 @@ def test_a_method_that_cannot_serve_a_study_says_why_in_its_row(tmp_path: Path, 
     assert "network: not possible: the scene has no drift" in said
 
 
+def test_a_note_of_a_filter_that_came_to_its_end_is_no_failure(tmp_path: Path, rng: np.random.Generator, monkeypatch):
+    note = "scene.yaml has other numbers, which have no effect"
+    parameters = {path: {"value": 1.0, "sd": 0.1} for path in (MASS, VISCOUS)}
+
+    def done(*_: Any, **__: Any) -> SimpleNamespace:
+        return SimpleNamespace(parameters=parameters, content={"status": "successful", "message": note})
+
+    monkeypatch.setattr("spookax.study.comparing.methods.filter_recordings", done)
+    row = compare_methods(study_of(tmp_path, WITH_DRAG, rng), ["filter"]).content["methods"]["filter"]
+    assert (row["status"], row["message"]) == ("done", note)
+
+
 def test_without_the_extra_the_network_names_it(tmp_path: Path, rng: np.random.Generator, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "optax", None)
     found = compare_methods(study_of(tmp_path, WITH_DRAG, rng), ["network"])
@@ -100,7 +113,7 @@ def test_the_table_and_the_page_mark_the_best_and_count_what_failed(tmp_path: Pa
         "network": {"status": "not possible", "parameters": {}, "diverged": None},
     }
     rows = {name: row | {"message": "", "seconds": 1.5, "compiling": 0.5} for name, row in rows.items()}
-    rows["network"]["message"] = "no drift"
+    rows["network"]["message"], rows["batch"]["message"] = "no drift", "a note"
     rms = {"batch": 0.001, "simulation": np.inf}
     signal = {"unit": "m", "rms_held": 0.5, "rms": rms, "best": "batch"}
     content = {"study": "s", "created": "now", "spookax": "0", "recordings": ["train"], "held_back": True}
@@ -112,6 +125,8 @@ def test_the_table_and_the_page_mark_the_best_and_count_what_failed(tmp_path: Pa
     assert any(line.split()[:2] == ["batch", "0.001*"] for line in lines)
     assert any(line.split()[:5] == ["simulation", "inf", "1", "of", "1"] for line in lines)
     assert "2 of 3 methods failed or cannot serve this study" in lines
+    assert "batch: a note" in lines
+    assert "network: not possible: no drift" in lines
     time = np.linspace(0, 1, 20)
     states = {"test/time": time, "test/measured/scale": time, "test/batch/scale": time + 0.1}
     page = write_comparison(tmp_path, content, states | {"test/simulation/scale": np.full(20, np.nan)})

@@ -152,9 +152,9 @@ def methods_text(found: Mapping[str, Any]) -> str:
     failed = [name for name, row in methods.items() if row["status"] != "done"]
     if failed:
         lines.append(f"{len(failed)} of {len(methods)} methods failed or cannot serve this study")
-    lines += [
-        f"{n}: {r['status'].replace('_', ' ')}: {r['message']}" for n, r in methods.items() if r["status"] != "done"
-    ]
+    for name, row in methods.items():
+        status = "" if row["status"] == "done" else f"{row['status'].replace('_', ' ')}: "
+        lines += [f"{name}: {status}{row['message']}"] if status or row["message"] else []
     return "\n".join(lines)
 
 

@@ -117,9 +117,8 @@ class Estimator(AllRecordings):
         self._budget = Budget(self.settings.max_iterations)
         for self.stage, stage in enumerate(stages):
             self._width = 0
-            if linear is not None:  # the same states under the stage's own noise and friction
-                still = self.attempt(stage, it, linear, np.zeros_like(it.z), 0.0, kept, 0)
-                it, linear = still.iterate, still.linear
+            if linear is not None:
+                it, linear = self._next(stages[self.stage - 1], stage, it, linear, kept)
                 self.iterate = it
             last = stage is stages[-1]
             it, linear, ending = self._roughly(stage, it, linear, kept)
@@ -146,6 +145,28 @@ class Estimator(AllRecordings):
             if not reweighted:
                 break
         return self._finish(stages[-1], it, linear, result)
+
+    def _next(
+        self, last: Stage, stage: Stage, it: Iterate, linear: Linear, kept: AbstractKept
+    ) -> tuple[Iterate, Linear]:
+        """The same states under a stage's noise and friction; nothing is simulated where the noise alone changes."""
+        now, then = stage.noise, last.noise
+        pairs = (now.process, then.process), (now.sensor, then.sensor)
+        ratios = [np.asarray(a) / np.asarray(b) for a, b in pairs]
+        if stage.model is last.model and all(np.all(np.isfinite(r) & (r > 0)) for r in ratios):
+            return self._at_levels(it, linear, *ratios)
+        still = self.attempt(stage, it, linear, np.zeros_like(it.z), 0.0, kept, 0)
+        return still.iterate, still.linear
+
+    def _at_levels(self, it: Iterate, linear: Linear, process: Any, sensor: Any) -> tuple[Iterate, Linear]:
+        """The same states, their noise levels changed by these factors."""
+        it = it._replace(paths=tuple(path._replace(w=np.asarray(path.w) / process) for path in it.paths))
+
+        def one(part: Part, path: Path) -> Part:
+            lin = at_levels(part.lin, process, sensor)
+            return self.filtered_part(lin, path.w, part.Y0, part.P0)[0]
+
+        return it, self.reduced(it, self.each(one, list(zip(linear.parts, it.paths, strict=True))))
 
     def _to_the_end(
         self, stage: Stage, it: Iterate, linear: Linear, result: Any, kept: AbstractKept
@@ -227,14 +248,7 @@ class Estimator(AllRecordings):
         if np.max(np.abs(np.log(np.append(sensor, process)))) < SAME_LEVEL:
             return it, linear, False
         self.process, self.sensor = self.process * process, self.sensor * sensor
-        it = it._replace(paths=tuple(path._replace(w=np.asarray(path.w) / process) for path in it.paths))
-
-        def one(part: Part, path: Path) -> Part:
-            lin = at_levels(part.lin, process, sensor)
-            return self.filtered_part(lin, path.w, part.Y0, part.P0)[0]
-
-        parts = self.each(one, list(zip(linear.parts, it.paths, strict=True)))
-        return it, self.reduced(it, parts), True
+        return *self._at_levels(it, linear, process, sensor), True
 
     def update_weights(self, it: Iterate, linear: Linear) -> tuple[Linear, bool]:
         """Weights of the readings, where some may be wild; whether any changed noticeably."""

@@ -7,6 +7,7 @@ They take members of the protocol that give a drift (`protocol.AbstractContinuou
 from .kalman_bucy import Continuous as Continuous
 from .kalman_bucy import KalmanBucy as KalmanBucy
 from .kalman_bucy import Moments as Moments
+from .least_squares import least_squares as least_squares
 from .moment_networks import AbstractLoss as AbstractLoss
 from .moment_networks import Belief as Belief
 from .moment_networks import KalmanBucyLoss as KalmanBucyLoss

@@ -117,9 +117,8 @@ def _recursive(case: _Case, through: Callable[..., Any]) -> _Found:
         z = np.clip(_encoded(case.setup, {path: p["value"] for path, p in told.items()}), *case.bounds)
     except ValueError as impossible:
         return _Found(told, None, "failed", str(impossible))
-    return _Found(
-        told, _identified(case, z), "failed" if found.content["message"] else "done", found.content["message"]
-    )
+    status = "done" if found.content["status"] == "successful" else "failed"
+    return _Found(told, _identified(case, z), status, found.content["message"])
 
 
 def _encoded(setup: Setup, numbers: dict[str, float]) -> np.ndarray:
@@ -159,13 +158,16 @@ def _equation(case: _Case) -> _Found:
 
 
 def _network(case: _Case) -> _Found:
+    iterations = case.study.comparison.iterations
     try:
-        z, ended = by_networks(case.setup, case.study.comparison.iterations, case.report)
+        z, ended = by_networks(case.setup, iterations, case.report)
     except ModelError as impossible:
         raise _CannotError(str(impossible)) from impossible
     except ImportError as missing:
         raise _CannotError(_EXTRA) from missing
-    message = f"ended: {ended}"
+    message = (
+        f"{iterations} iterations (`comparison: {{iterations: }}` in the study)" if ended == "all steps" else ended
+    )
     if names := jumping(case.setup):
         message += f"; the input of {', '.join(names)} jumps, which networks, smooth in time, round off: mistrust it"
     return _Found(_parameters(case, z, None), _identified(case, z), "done", message)

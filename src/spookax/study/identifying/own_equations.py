@@ -85,7 +85,7 @@ def _likelihoods(f: Filter, x0: Array, sd: Array, samples: Samples, scales: Arra
         scaled = f.with_noise(Noise(f.noise.process * scale, f.noise.sensor))
         return scaled.run(scaled.init(x0, sd), samples).log_likelihood
 
-    return jax.lax.map(one, scales)
+    return jax.vmap(one)(scales)
 
 
 def first_path(
@@ -137,7 +137,8 @@ def identify_equations(
     - `process`: scale of the model's process noise that is expected at the end. The iteration begins with more, as much
       as the start values need: then the states follow the readings, whatever the parameters, and the problem in these
       is nearly linear. With less and less of it the parameters have to explain the motion.
-    - `restarts`: further starts, each unknown up to a factor of three off; the best end counts.
+    - `restarts`: further starts, an unknown in a box anywhere there, every other up to a factor of three off; the best
+      end counts.
     - `settings`: of the last fit; by default the level of the process noise is found from the evidence, too.
 
     **Returns:** an `EquationsEstimate`; a failure is its `result`.
@@ -153,7 +154,7 @@ def identify_equations(
     settings = settings or Settings(process=True, max_iterations=100)
     rng, ends = np.random.default_rng(0), []
     for k in range(1 + restarts):
-        z = z0 if not k else np.clip(z0 + _SPREAD * rng.uniform(-1, 1, z0.shape), lower, upper)
+        z = z0 if not k else np.clip(elsewhere(model, z0, rng), lower, upper)
         path, scale = first_path(model, z, noise, samples, x0, x0_sd)
         falling = [process * s for s in (*reversed(_SCALES[scale >= _SCALES]), _LAST, 1.0)]
         stages = [Stage(model, Noise(on_device(s), on_device(sd))) for s in falling]
@@ -200,6 +201,14 @@ def shoot_equations(
         name: {"value": float(v), "sd": float(s), "start": float(b)}
         for name, v, s, b in zip(model.names, value, spread, start, strict=True)
     }
+
+
+def elsewhere(model: Equations, z0: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Another start: anywhere in a box, every other unknown up to a factor of three off."""
+    z = z0 + _SPREAD * rng.uniform(-1, 1, z0.shape)
+    boxed = np.array([free.transform == "box" for free in model.unknown.free])
+    share = rng.uniform(0.02, 0.98, z0.shape)
+    return np.where(boxed, np.log(share / (1 - share)), z)
 
 
 def _objective(found: Fit) -> float:
