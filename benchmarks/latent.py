@@ -4,7 +4,8 @@
 of `spookax latent`: `latent.table` has the source's tables, `latent.coverage` the bands on drawn records,
 `latent.frame` a real frame, `latent.sweeps` curves over noise, length and rate. `latent.two` has two masses with two
 contacts, `latent.ageing` friction with a memory, `latent.methods` one record by this, by the batch method and by a
-network, `latent.vbmc` hyperparameters beside those of pyvbmc, `latent.base` two ways to a base that moves.
+network, `latent.vbmc` hyperparameters by Laplace beside those of pyvbmc, `latent.sampler` beside draws, `latent.base`
+two ways to a base that moves.
 """
 
 import numpy as np
@@ -40,6 +41,7 @@ def run(part: str) -> list[Row]:
         "ageing": latent_ageing.run,
         "methods": latent_methods.run,
         "vbmc": latent_vbmc.run,
+        "sampler": latent_vbmc.run_sampler,
         "base": latent_base.run,
     }
     return parts[part]()

@@ -12,6 +12,7 @@ from spookax.estimation import Exact, Filter, KeepHeaviest, MixtureFilter
 from spookax.models import Contact, LinearMechanism, Matern, friction_regimes, jonswap, multisine, second_order
 from spookax.protocol import Noise, Samples
 from spookax.study.latent.evidence import maximum
+from spookax.study.latent.switching_model import TURNING
 
 from .latent_setup import nmse
 from .measure import Row, row, timed
@@ -96,7 +97,7 @@ def run() -> list[Row]:
     for s in size:  # the defaults of `spookax latent` before its hyperparameters are searched
         change, stay = 0.005 * s / np.sqrt(H), np.exp(-1.0 / 30.0)
         loose = [0.15 * noise, 0.2 * speed, 0.2 * s]
-        contacts.append(Contact(Matern(s, 2.0 * (s / change) ** 2), s, stay, loose))
+        contacts.append(Contact(Matern(s, 2.0 * (s / change) ** 2), s, stay, loose, TURNING * s))
     models = friction_regimes.models(mechanism(), contacts, H)
     level = Noise(jnp.asarray(1.0), noise * jnp.ones(2))
     filters = [Filter(model, jnp.zeros(0), level, Exact()) for model in models]

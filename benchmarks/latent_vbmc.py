@@ -6,7 +6,7 @@ follow gradients, each of which costs about three values.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,7 +28,16 @@ _FAR, _PLAUSIBLE = 8.0, 2.0  # half of VBMC's boxes, in standard deviations of L
 
 
 def run() -> list[Row]:
-    """Mean and standard deviation of every logarithm, what that took, and the evidence where a method tells it."""
+    """Of Laplace and pyvbmc: mean and standard deviation of every logarithm, what that took, and the evidence."""
+    return _beside(_variational)
+
+
+def run_sampler() -> list[Row]:
+    """Of Laplace and the No-U-Turn sampler."""
+    return _beside(_sampled)
+
+
+def _beside(method: Callable[[Fitted], list[Row]]) -> list[Row]:
     truth = record(folder())
     y, u = truth.y[:SAMPLES, None], truth.u[:SAMPLES, None]
     own = Record("oscillator", truth.time[:SAMPLES], STEP, y, u, ("displacement",), "")
@@ -42,10 +51,8 @@ def run() -> list[Row]:
         row("Laplace", "log evidence", evidence, ""),
         row("Laplace", "processor time, with compilation", seconds, "s"),
     ]
-    for method in (_variational, _sampled):
-        print(*rows, sep="\n", flush=True)
-        rows += method(found)
-    return rows
+    print(*rows, sep="\n", flush=True)
+    return rows + method(found)
 
 
 def _told(method: str, mean: np.ndarray, sd: np.ndarray) -> Iterator[Row]:

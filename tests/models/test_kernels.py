@@ -115,6 +115,19 @@ def test_what_sensors_read_of_an_oscillator():
     close(base.B @ jnp.array([0.1, 0.4]), [0.0, (50.0 * 0.1 + 3.0 * 0.4) / 2.0])
 
 
+def test_what_acts_while_a_force_is_forgotten():
+    """A free mass that an unknown constant force pushes over the step; in the source no force does."""
+    m, h, sd = 2.0, 0.1, 1.4
+    mechanism, kernel = oscillator(m, 0.0, 0.0), Matern(3.0, 1.0)
+    for meanwhile in (0.0, sd):
+        forgets = friction_regimes.models(mechanism, [Contact(kernel, 0.5, meanwhile=meanwhile)], h)[
+            friction_regimes.RESET
+        ]
+        close(forgets.A, [[1, h, 0], [0, 1, 0], [0, 0, 0]])
+        pushed = meanwhile / m * np.array([h**2 / 2, h, 0.0])
+        close(forgets.S @ forgets.S.T, np.outer(pushed, pushed) + np.diag([0.0, 0.0, 0.25]))
+
+
 def test_a_base_among_the_states():
     """Against fine steps of the oscillator along a base whose jerk is zero; held by friction it needs what the base
     pulls."""

@@ -49,14 +49,15 @@ class Contact(eqx.Module):
     - `looseness`: standard deviations of displacement, velocity and force that a sticking contact gains in a step
       [m, m/s, N]. Tight ones suit the filter; the smoother, which moves beliefs between regimes, does better with wide
       ones.
-    - `reset_first`: whether a force that is drawn anew acts in the step already; in the source it does not.
+    - `meanwhile`: standard deviation of what acts on average over the step in which the force is forgotten [N]; in the
+      source nothing does. A force that turns over from -f to f somewhere in the step is spread evenly between the two.
     """
 
     kernel: AbstractKernel
     reset_sd: Float[Array, ""]
     stay: Float[Array, ""]
     looseness: Float[Array, "3"]
-    reset_first: bool = eqx.field(static=True)
+    meanwhile: Float[Array, ""]
 
     def __init__(
         self,
@@ -64,13 +65,13 @@ class Contact(eqx.Module):
         reset_sd: Float[AnyArray, ""] | float,
         stay: Float[AnyArray, ""] | float = 0.92,
         looseness: Sequence[float] | Float[AnyArray, "3"] = (1e-6, 3e-2, 0.2),
-        reset_first: bool = False,
+        meanwhile: Float[AnyArray, ""] | float = 0.0,
     ):
         self.kernel, self.reset_sd = kernel, positive(reset_sd, "`reset_sd` of a contact [N]")
         if not isinstance(stay, Tracer) and not 0.0 <= float(stay) <= 1.0:
             raise ValueError(f"`stay` of a contact is a probability, got {float(stay):g}")
         self.stay, self.looseness = jnp.asarray(stay, dtype=float), jnp.asarray(looseness, dtype=float)
-        self.reset_first = reset_first
+        self.meanwhile = jnp.asarray(meanwhile, dtype=float)
 
     def transition(self) -> Float[Array, "3 3"]:
         """(4): slide and stick go on or to reset, reset goes to either."""
@@ -108,12 +109,12 @@ def before(contacts: int) -> list[list[int]]:
 
 
 class _Parts(NamedTuple):
-    """x -> J x + R w, then dx = F x + B u + G dW for a step, then x -> K x + N u + T w."""
+    """x -> J x, then dx = F x + B u + V w + G dW for a step, then x -> K x + N u + T w'; w, w' ~ N(0, 1)."""
 
     J: Float[Array, "n n"]
-    R: Float[Array, "n r"]
     F: Float[Array, "n n"]
     B: Float[Array, "n inputs"]
+    V: Float[Array, "n contacts"]
     G: Float[Array, "n m"]
     K: Float[Array, "n n"]
     N: Float[Array, "n inputs"]
@@ -148,11 +149,12 @@ def _stepped(
     """A, B and S of every combination, and C of all."""
     every = [_parts(mechanism, contacts, modes) for modes in combinations(len(contacts))]
     p = jax.tree.map(lambda *a: jnp.stack(a), *every)
-    step = jax.vmap(lambda F, B, G: discretised(F, B, G, h))(p.F, p.B, p.G)
+    step = jax.vmap(lambda F, B, G: discretised(F, B, G, h))(p.F, jnp.concatenate([p.B, p.V], axis=2), p.G)
     C = jnp.concatenate([mechanism.C, mechanism.L @ outputs(contacts)], axis=1)
 
     def model(p: _Parts, A: Array, b: Array, S: Array) -> tuple[Array, Array, Array]:
-        return p.K @ A @ p.J, p.K @ b + p.N, lower(p.K @ A @ p.R, p.K @ S, p.T)
+        inputs = p.B.shape[1]
+        return p.K @ A @ p.J, p.K @ b[:, :inputs] + p.N, lower(p.K @ b[:, inputs:], p.K @ S, p.T)
 
     return *jax.vmap(model)(p, step.A, step.b, step.S), C
 
@@ -169,7 +171,7 @@ def _parts(mechanism: LinearMechanism, contacts: Sequence[Contact], modes: tuple
     size, inputs = int(start[-1]), mechanism.B.shape[1]
     where = [slice(int(a), int(b)) for a, b in itertools.pairwise(start)]
     H = jnp.zeros((len(contacts), size)).at[:, n:].set(outputs(contacts))
-    acting = [c for c, mode in enumerate(modes) if mode == SLIDE or (mode == RESET and contacts[c].reset_first)]
+    acting = [c for c, mode in enumerate(modes) if mode == SLIDE]
     stuck = [c for c, mode in enumerate(modes) if mode == STICK]
     # rates of the mechanism from states and inputs, the forces that act among them
     rates = jnp.zeros((n, size)).at[:, :n].set(mechanism.F)
@@ -195,16 +197,15 @@ def _parts(mechanism: LinearMechanism, contacts: Sequence[Contact], modes: tuple
     B = jnp.zeros((size, inputs)).at[:n].set(hold @ mechanism.B)
     column = mechanism.G.shape[1]
     columns = column + sum(process.G.shape[1] for process in processes)
-    G, R = jnp.zeros((size, columns)).at[:n, :column].set(hold @ mechanism.G), jnp.zeros((size, size))
+    G = jnp.zeros((size, columns)).at[:n, :column].set(hold @ mechanism.G)
+    V = jnp.zeros((size, len(contacts)))
     for c, (mode, process) in enumerate(zip(modes, processes, strict=True)):
         if c in acting:
             F = F.at[where[c], where[c]].set(process.F)
             G = G.at[where[c], column : column + process.G.shape[1]].set(process.G)
-        if mode == RESET and c in acting:
-            J = J.at[where[c]].set(0.0)
-            R = R.at[where[c], where[c]].set(contacts[c].prior())
-        elif mode == RESET:
+        if mode == RESET:
             K = K.at[where[c]].set(0.0)
             T = T.at[where[c], where[c]].set(contacts[c].prior())
+            V = V.at[:n, c].set(hold @ mechanism.E[:, c] * contacts[c].meanwhile)
         column += process.G.shape[1]
-    return _Parts(J, R, F, B, G, K, N, T)
+    return _Parts(J, F, B, V, G, K, N, T)

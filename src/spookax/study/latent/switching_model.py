@@ -1,5 +1,6 @@
 """The switching model of a linear mechanism with unknown friction: evidence and force of given hyperparameters."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,8 +23,10 @@ it changes while the contact slides, in the root of a second [N/sqrt(s)]; of eve
 every contact the mean time until its force jumps [s]."""
 
 _LOOSE = (0.15, 0.2, 0.2)
-"""What a sticking contact gains in a step, as shares: of the noise of a reading (a displacement), and of the standard
-deviations of velocity and force. Chosen on drawn records, see `benchmarks/latent_records.py`."""
+"""What a sticking contact gains in a step, as shares: of the noise of a reading, and of the standard deviations of
+velocity and force where these are not read. Chosen on drawn records, see `benchmarks/latent_records.py`."""
+TURNING = 1.0 / math.sqrt(3.0)
+"""Standard deviation, as a share of the force, of its average over a step in which it turns over: even from -f to f."""
 _PIECE = 4000  # samples of which a gradient keeps everything at once; those of a longer record are filtered twice
 _WIDE = 3.0  # standard deviation of the logarithms for one regime
 
@@ -106,7 +109,7 @@ def _models(
     force, change, noise, dwell = (jnp.exp(part) for part in setting.split(log))
     stay = jnp.exp(-data.h / dwell) if dwell.size else jnp.full(len(force), 0.92)
     kernels = [Matern(f, 2.0 * (f / c) ** 2) for f, c in zip(force, change, strict=True)]
-    contacts = [Contact(k, f, s, own) for k, f, s, own in zip(kernels, force, stay, loose, strict=True)]
+    contacts = [Contact(k, f, s, own, TURNING * f) for k, f, s, own in zip(kernels, force, stay, loose, strict=True)]
     steps = data.h if data.lengths is None else data.lengths
     return contacts, list(friction_regimes.models(m, contacts, steps)), Noise(jnp.asarray(1.0), noise)
 
@@ -122,9 +125,13 @@ def regimes(log: Array, m: LinearMechanism, data: Data, setting: Setting, scales
     force, _, noise, _ = (jnp.exp(part) for part in setting.split(log))
     loose = []
     for c, coordinate in enumerate(setting.contacts):
-        read = [k for k, reading in enumerate(setting.reads) if reading == ("displacement", coordinate)]
-        first = _LOOSE[0] * noise[read[0]] if read else 1e-2 * scales.velocity[c] * data.h
-        loose.append(jnp.stack([first, _LOOSE[1] * scales.velocity[c], _LOOSE[2] * force[c]]))
+        read = {kind: _LOOSE[0] * noise[k] for k, (kind, of) in enumerate(setting.reads) if of == coordinate}
+        place = read.get("displacement", 1e-2 * scales.velocity[c] * data.h)
+        rate = read.get("velocity", _LOOSE[1] * scales.velocity[c])
+        held = _LOOSE[2] * force[c]
+        if "acceleration" in read:
+            held = read["acceleration"] / jnp.abs(m.slip[c] @ m.E[:, c])
+        loose.append(jnp.stack([place, rate, held]))
     contacts, models, level = _models(log, m, data, setting, loose)
     filters = [Filter(model, jnp.zeros(0), level, Exact()) for model in models]
     transition, before = friction_regimes.transition(contacts), friction_regimes.before(len(contacts))
