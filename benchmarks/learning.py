@@ -63,13 +63,14 @@ def run(part: str = "") -> list[Row]:
         methods["ppo"] = ppo
     OUT.mkdir(parents=True, exist_ok=True)
     for name in (name for name in methods if part in ("", name)):
-        stages = [_told(name, seed, list(methods[name](env, trial, seed))) for seed in range(SEEDS)]
-        _kept(name).write_text(json.dumps(stages), encoding="utf-8")
+        stages: list[list[Stage]] = []
+        for seed in range(SEEDS):
+            stages.append(_told(name, seed, list(methods[name](env, trial, seed))))
+            _kept(name).write_text(json.dumps(stages), encoding="utf-8")
     found = {name: _read(name) for name in LABELS if _kept(name).exists()}
     if len(found) == 2:
-        lines = {LABELS[name]: _spread(stages) for name, stages in found.items()}
-        title = f"Episodes swung up and held: median and range of {SEEDS} seeds"
-        text = spreads(title, "control periods of training", lines)
+        lines = {f"{LABELS[name]}, {len(stages)} seeds": _spread(stages) for name, stages in found.items()}
+        text = spreads("Episodes swung up and held: median and range", "control periods of training", lines)
         (ROOT / "docs/figures/learning.svg").write_text(text, encoding="utf-8")
     absent: list[Row] = [] if "ppo" in methods else [{"case": "ppo", "quantity": "rejax", "unit": "not installed"}]
     return [*(line for name, stages in found.items() for line in _rows(name, stages)), *absent]
