@@ -113,7 +113,7 @@ def test_draws_and_a_grid_over_a_real_evidence(monkeypatch):
     narrow = jnp.array([0.7, 1e-4, 0.5, 1e-4])
     held = eqx.tree_at(lambda p: (p.prior, p.prior_sd), found.posterior, (jnp.asarray(found.log), narrow))
     covariance = np.diag(np.asarray(narrow) ** 2 * [0.1, 1.0, 0.1, 1.0])
-    *_, draws = sampled(held, found.log, covariance, 60)
+    *_, draws = sampled(held, found.log, covariance, 100)
     own, kept = quality(draws), draws.kept.reshape(-1, 4)[:, [0, 2]]
     assert own.effective > 25
     middle, reach = np.mean(kept, axis=0), 5.0 * np.std(kept, axis=0)
