@@ -75,6 +75,8 @@ def _disagreement(first: Estimate, second: Estimate) -> Iterator[Row]:
 def _tried(found: dict[str, Estimate]) -> Iterator[Row]:
     """Part of the episodes that end upright, for every policy and every set of mechanisms."""
     first, second = found["first"], found["second"]
+    assert first.scene is not None
+    assert second.scene is not None
     trainings = {
         "numbers": sx.envs.Posterior(first, factor=0),  # one program with the next
         "posterior": sx.envs.Posterior(first),
