@@ -112,6 +112,7 @@ LONG = {
     " (minutes; also environments.PART and environments.PART.TASK)",
     "random_actions": "a thousand episodes of every task under random actions (minutes; also random_actions.TASK)",
     "learning": "a Furuta pendulum swung up by envs.learn and by PPO of rejax, a chart in docs/figures (minutes)",
+    "transfer": "policies trained on some recordings of a real rig, tried on others (an hour; reads SPOOKAX_DATA)",
     "coverage": "how often 90 % intervals hold the truth, over synthetic records (an hour; also coverage.CASE)",
     "coverage_demo": "the same on the demo's machine under torque noise (minutes)",
     "servo_friction": "friction of a real servo by formulas and by a network (minutes; reads SPOOKAX_DATA)",

@@ -34,7 +34,7 @@ def run() -> list[Row]:
         specs = [*study.recordings[:i], *study.recordings[i + 1 :]]
         known = study.model_copy(update={"recordings": specs})
         if OTHERS not in left_out.inputs:  # the gain that it alone tells of is taken for that of the others
-            known = known.model_copy(update={"parameters": _without(known.parameters, *left_out.inputs)})
+            known = known.model_copy(update={"parameters": without(known.parameters, *left_out.inputs)})
             spec = spec.model_copy(update={"inputs": {OTHERS: "u"}})
             left_out = dataclasses.replace(left_out, inputs={OTHERS: next(iter(left_out.inputs.values()))})
         found = sx.identify(known, recordings=rest, scene=scene)
@@ -49,7 +49,7 @@ def run() -> list[Row]:
     return rows
 
 
-def _without(parameters: dict[str, Any], motor: str) -> dict[str, Any]:
+def without(parameters: dict[str, Any], motor: str) -> dict[str, Any]:
     """The study's parameters but for those of a motor."""
     return {path: spec for path, spec in parameters.items() if not path.startswith(f"motors.{motor}.")}
 
