@@ -8,9 +8,12 @@ Every function is smooth at angle zero: the small-angle branch works on the *squ
 unused branch is fed a safe number, so that no derivative of any order is NaN.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from .._typing import Array, Float, Matrix3, Quaternion, Vector3
 from .product import matmul, matvec
@@ -19,26 +22,63 @@ from .selection import selected
 _OF_SKEW = (0, 2, 1, 2, 1, 0, 1, 0, 2)  # which component stands where in a cross-product matrix, and its sign
 _SIGNS = (0.0, -1.0, 1.0, 1.0, 0.0, -1.0, -1.0, 1.0, 0.0)
 
-# 4 by 4 matrices whose entries are the components of a quaternion, each with its sign: a * b is the left one of a times
-# b, and the right one of b times a. The last three rows of the left one, times those of the right one transposed, are
-# the rotation matrix.
-_PLACES = (0, 1, 2, 3, 1, 0, 3, 2, 2, 3, 0, 1, 3, 2, 1, 0)
-_LEFT = (1, -1, -1, -1, 1, 1, -1, 1, 1, 1, 1, -1, 1, -1, 1, 1)
-_RIGHT = (1, -1, -1, -1, 1, 1, 1, -1, 1, -1, 1, 1, 1, 1, -1, 1)
+_PRODUCT = np.zeros((4, 4, 4))  # [i, j, k]: a_i b_j -> component k of the Hamilton product
+for _i, _j, _k, _s in (
+    *((0, n, n, 1.0) for n in range(4)),
+    *((n, 0, n, 1.0) for n in range(1, 4)),
+    *((n, n, 0, -1.0) for n in range(1, 4)),
+    *((i, j, k, 1.0) for i, j, k in ((1, 2, 3), (2, 3, 1), (3, 1, 2))),
+    *((j, i, k, -1.0) for i, j, k in ((1, 2, 3), (2, 3, 1), (3, 1, 2))),
+):
+    _PRODUCT[_i, _j, _k] = _s
+
+_MATRIX = np.zeros((4, 4, 9))  # [i, j, entry]: e_i e_j -> entry of the rotation matrix, for unit e
+for _i, _j, _n, _s in (
+    *((1, 1, n, 1.0 if n == 0 else -1.0) for n in (0, 4, 8)),
+    *((2, 2, n, 1.0 if n == 4 else -1.0) for n in (0, 4, 8)),
+    *((3, 3, n, 1.0 if n == 8 else -1.0) for n in (0, 4, 8)),
+    *((0, 0, n, 1.0) for n in (0, 4, 8)),
+    *((1, 2, n, 2.0) for n in (1, 3)),
+    *((1, 3, n, 2.0) for n in (2, 6)),
+    *((2, 3, n, 2.0) for n in (5, 7)),
+    *((0, 3, n, s) for n, s in ((1, -2.0), (3, 2.0))),
+    *((0, 2, n, s) for n, s in ((2, 2.0), (6, -2.0))),
+    *((0, 1, n, s) for n, s in ((5, -2.0), (7, 2.0))),
+):
+    _MATRIX[_i, _j, _n] = _s
+
+_TABLES = {"product": _PRODUCT, "matrix": _MATRIX}
 
 _SMALL = 1e-8  # |p|^2 below which the series are exact to rounding
 
 
-def _factor(e: Float[Array, "... 4"], signs: tuple[int, ...]) -> Float[Array, "... k 4"]:
-    """The left or the right matrix of a quaternion, or its last rows."""
-    signed = np.array(signs, dtype=e.dtype).reshape((1,) * (e.ndim - 1) + (-1,))
-    return (selected(e, _PLACES[-len(signs) :], -1) * signed).reshape(*e.shape[:-1], len(signs) // 4, 4)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _bilinear(a: Float[Array, "... 4"], b: Float[Array, "... 4"], name: str) -> Float[Array, "... k"]:
+    """sum_ij a_i b_j table_ijk."""
+    pairs = a[..., :, None] * b[..., None, :]
+    table = jnp.asarray(_TABLES[name].reshape(16, -1), dtype=a.dtype)
+    return matmul(pairs.reshape(-1, 16), table).reshape(*pairs.shape[:-2], table.shape[1])
+
+
+@functools.partial(_bilinear.defjvp, symbolic_zeros=True)
+def _bilinear_jvp(name, primals, tangents):
+    # One factor and the table are multiplied once, and every tangent with their small matrix.
+    a, b = primals
+    out = _bilinear(a, b, name)
+    by_a = _TABLES[name]
+    out_dot = jnp.zeros_like(out)
+    for fixed, tangent, table in ((b, tangents[0], by_a), (a, tangents[1], np.swapaxes(by_a, 0, 1))):
+        if not isinstance(tangent, SymbolicZero):
+            size = table.shape[2]
+            flat = jnp.asarray(table.transpose(1, 2, 0).reshape(4, 4 * size), dtype=a.dtype)
+            half = matmul(fixed.reshape(-1, 4), flat).reshape(*fixed.shape[:-1], size, 4)
+            out_dot = out_dot + matvec(half, tangent)
+    return out, out_dot
 
 
 def multiply(a: Float[Array, "... 4"], b: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
     """Hamilton product a * b (apply b first, then a)."""
-    left, lead = _factor(a, _LEFT), np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
-    return matvec(jnp.broadcast_to(left, (*lead, 4, 4)), jnp.broadcast_to(b, (*lead, 4)))
+    return _bilinear(a, b, "product")
 
 
 def conjugate(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
@@ -54,8 +94,7 @@ def normalise(a: Float[Array, "... 4"]) -> Float[Array, "... 4"]:
 
 def matrix(e: Float[Array, "... 4"]) -> Float[Array, "... 3 3"]:
     """Rotation matrix R with x_world = R x_body."""
-    left, right = _factor(e, _LEFT[4:]), _factor(e, _RIGHT[4:])
-    return matmul(left, jnp.swapaxes(right, -1, -2))
+    return _bilinear(e, e, "matrix").reshape(*e.shape[:-1], 3, 3)
 
 
 @jax.custom_jvp
