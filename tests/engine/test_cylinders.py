@@ -92,15 +92,12 @@ def test_places_have_the_derivatives_of_differences(kind):
     at = compiled(jax.vmap(moved, in_axes=(None, 0, 0, 0, 0)))
 
     def rate(*motion):
-        return jax.jvp(lambda s: moved(s, *motion)[0], (0.0,), (1.0,))
+        return jax.jvp(lambda s: moved(s, *motion)[0], (0.0,), (1.0,))[1]
 
-    eps, (place, slope) = 1e-6, map(np.asarray, compiled(jax.vmap(rate))(r, turn, dr, dt))
+    eps, slope = 1e-6, np.asarray(compiled(jax.vmap(rate))(r, turn, dr, dt))
     (after, live), (before, lives), (now, here) = (at(s, r, turn, dr, dt) for s in (eps, -eps, 0.0))
     smooth = np.abs(after - 2 * now + before).max(axis=2) < 1e-9  # or two corners of a cut become one, or another one
     live = np.asarray(live & lives & here & (now[..., 6] > -0.1)) & smooth
-    same = np.abs(place - now).max(axis=2) < 1e-9  # two programs may tell places that tie in another order
-    assert np.mean(same[live]) > 0.95
-    live &= same
     differences = np.asarray((after - before) / (2 * eps))
     assert np.sum(np.any(live, axis=1)) > 25
     assert np.abs(slope[live]).max() > 1
