@@ -64,8 +64,9 @@ def to_the_target(told, k):
     along = (tip - box) @ ahead
     aside = tip - box - along * ahead
     behind = box - (0.11 + jnp.where(along > -0.09, 0.05, 0.0)) * ahead
-    lined_up = (jnp.sqrt(aside @ aside + 1e-9) < 0.02) & (along < 0)
-    aim = jnp.where(lined_up, tip + ahead * jnp.minimum(0.07, 0.05 + 0.2 * distance), behind)
+    lined_up = (jnp.sqrt(aside @ aside + 1e-9) < 0.03) & (along < 0)
+    push = tip - aside + ahead * jnp.minimum(0.07, 0.05 + 0.2 * distance)
+    aim = jnp.where(lined_up, push, behind)
     return 60 * (jnp.where(distance < 0.012, tip, aim) - tip) - 12 * speed
 
 
