@@ -210,13 +210,13 @@ def _by_adjoints(path: ForwardPass, mean: Array, factor: Array) -> tuple[Array, 
             L = jax.lax.linalg.cholesky(unit + Z @ Z.T, symmetrize_input=False)
             here = _Adjoint(*_divided_by(L, before.R, before.y - before.R @ mean))
             known = jax.lax.cond(
-                jnp.all(jnp.diagonal(L) ** 2 * digits < 1),
+                jnp.all(small.diagonal(L) ** 2 * digits < 1),
                 lambda: _Later(_with_innovations(here, learned), here, jnp.array(False)),
                 lambda: _Later(here, _Adjoint(*_with_readings(affine, before)), jnp.array(True)),
             )
             return known, *_combined(mean, factor, before)
 
-        enough = ~later.on_state & jnp.all(jnp.diagonal(D) ** 2 > digits)
+        enough = ~later.on_state & jnp.all(small.diagonal(D) ** 2 > digits)
         later, d, S = jax.lax.cond(enough, quick, slow)
         return (later, (means.at[k].set(d), factors.at[k].set(S))), None
 

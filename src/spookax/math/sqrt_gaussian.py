@@ -79,7 +79,7 @@ def _reflected(M: Float[Array, "k n"]) -> Float[Array, "n n"]:
 
 def _signed(R: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """With a diagonal that is not negative, so that all ways to R give the same."""
-    return jnp.where(jnp.diagonal(R) < 0, -1.0, 1.0)[:, None] * R
+    return jnp.where(small.diagonal(R) < 0, -1.0, 1.0)[:, None] * R
 
 
 def _stacked(*M: Float[Array, "_ n"]) -> Float[Array, "k n"]:
@@ -111,8 +111,8 @@ def _by_squares(*M: Float[Array, "_ n"], beside: bool = False, turned: bool = Fa
         last = jnp.arange(n) == n - 1
         P = P + jnp.where(last[:, None] & last[None], 1.0 + P[-1, -1], 0.0)
     L = jax.lax.linalg.cholesky(P, symmetrize_input=False)  # NaN where a pivot is not positive
-    square, info = jnp.diagonal(P), jnp.finfo(P.dtype)
-    enough = (jnp.diagonal(L) ** 2 > info.eps**0.25 * square) & (square > info.tiny / info.eps)
+    square, info = small.diagonal(P), jnp.finfo(P.dtype)
+    enough = (small.diagonal(L) ** 2 > info.eps**0.25 * square) & (square > info.tiny / info.eps)
 
     def by_squares() -> Array:  # the zeros are there already, but LAPACK's order of entries is so changed in passing
         return jnp.tril(L)[:, :rows] if turned else jnp.triu(L.T)[:rows]

@@ -178,7 +178,7 @@ class Filter(AbstractSmoothingFilter):
         filtered, innovation, (H, y, learned) = found
         after, (A, B, c) = self.moved(filtered, move)
         n = self.model.tangent_size
-        J = jnp.zeros((H.shape[0], B.shape[1]), dtype=H.dtype).at[:, : H.shape[1] - n].set(H[:, n:])
+        J = jnp.pad(H[:, n:], ((0, 0), (0, B.shape[1] - (H.shape[1] - n))))
         return filtered, after, innovation, Affine(A, B, c, H[:, :n], J, y), learned
 
     def trail(self, predicted: Belief, filtered: Belief, affine: Affine, learned: ReadingGains) -> Trail:

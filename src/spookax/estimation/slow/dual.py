@@ -84,7 +84,7 @@ class DualFilter(AbstractFilter):
         L = small.cholesky(HS @ HS.T + jnp.eye(e.shape[0], dtype=e.dtype))
         rows, white = small.solve_lower(L, H @ Y + D), small.solve_lower(L, e)
         found = condition(jnp.zeros_like(z), belief.factor, rows, white)
-        log_det = found.log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(L)))
+        log_det = found.log_det + 2 * jnp.sum(jnp.log(small.diagonal(L)))
         innovation = innovation_of(found.innovation, log_det, e, reading, level, self.gate)
         post = condition(states.mean, states.factor, H, e + H @ states.mean)
         gain = small.cholesky_solve(L, HS @ states.factor.T).T

@@ -80,7 +80,7 @@ def _swept(f: SlowFilter, start: SlowBelief, samples: Samples) -> tuple[Scalar, 
         there = reading.weight > 0
         scale = jnp.where(there, reading.weight / jnp.broadcast_to(f.noise.sensor, there.shape), 1.0)
         known = jnp.sum(jnp.where(there, jnp.log(scale) - 0.5 * math.log(2 * math.pi), 0.0))
-        fit = known - 0.5 * jnp.sum(nu**2) - jnp.sum(jnp.log(jnp.diagonal(L)))
+        fit = known - 0.5 * jnp.sum(nu**2) - jnp.sum(jnp.log(small.diagonal(L)))
         total = jax.tree.map(jnp.add, total, (fit, S.T @ S, -S.T @ nu))
         filtered = dataclasses.replace(belief, mean=belief.mean + V @ nu, P_aa=belief.P_aa - V @ V.T)
         move = f.motion(filtered, u, f.noise)

@@ -103,8 +103,8 @@ class SlowFilter(AbstractSmoothingFilter):
         noise, n = noise or self.noise, self.model.model.tangent_size
         filtered, news, innovation = self.conditioned(belief, u, reading, noise)
         after, move = self.moved(filtered, news.V_z, u, noise)
-        var_z = jnp.diagonal(belief.P_zz) - jnp.sum(news.V_z**2, axis=1)
-        sd = jnp.sqrt(jnp.concatenate([jnp.diagonal(filtered.P_aa)[:n], var_z]))
+        var_z = small.diagonal(belief.P_zz) - jnp.sum(news.V_z**2, axis=1)
+        sd = jnp.sqrt(jnp.concatenate([small.diagonal(filtered.P_aa)[:n], var_z]))
         left = SlowTrail(belief.x, news, filtered.mean, filtered.z, move) if trail else None
         x = AugmentedState(self.model.model.retract(belief.x, filtered.mean[:n]), filtered.z)
         return after, Estimated(x, sd, innovation), left
@@ -169,7 +169,7 @@ def _news(belief: SlowBelief, rows: ReadingRows) -> tuple[InnovationGains, Scala
     white = small.solve_lower(L, jnp.column_stack([y - H_a @ belief.mean, G_a.T, G_z.T]))
     W_a, W_z = small.solve_lower(L, H_a), None if H_z is None else small.solve_lower(L, H_z)
     news = InnovationGains(white[:, 0], white[:, 1:split].T, white[:, split:].T, W_a, W_z)
-    return news, 2.0 * jnp.sum(jnp.log(jnp.diagonal(L)))
+    return news, 2.0 * jnp.sum(jnp.log(small.diagonal(L)))
 
 
 def _square(V: Float[Array, "k c"]) -> Float[Array, "_ _"]:
