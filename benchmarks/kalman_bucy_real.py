@@ -24,7 +24,7 @@ from spookax.study.recordings.recording import Recording, read_recordings
 from spookax.study.running.setup import set_up
 
 from .measure import Row, row, table
-from .trust_sets import FOLDER, SETS, Set, as_joint_angles, cut_windows
+from .trust_sets import FOLDER, SETS, Set, on_camera
 
 G = 9.81  # [m/s^2]
 BASE = ("B/A", "C/A", "G1/A [1/s^2]", "G2/A [1/s^2]")
@@ -112,9 +112,8 @@ def _base(name: str) -> list[Row]:
     data, found, began = SETS[name](), [], time.perf_counter()
     groups = [[window] for window in data.fitted]
     if name.startswith("ibm"):
-        files = [as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2) for run in RUNS]
-        begins = [4.0 * k + 10.0 if "camera" in name else 5.0 * k for k in range(6)]
-        groups = [cut_windows(file, 2, [(begin, begin + 0.5) for begin in begins]) for file in files]
+        begin, apart = (0.0, 5.0) if name == "ibm_shaken" else (10.0, 4.0)
+        groups = [on_camera(run, begin, apart, 6, 0.5) for run in RUNS]
     rows: list[Row] = []
     for group in groups:
         path = _written(f"{name}_part", data, group, [])
