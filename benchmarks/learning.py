@@ -3,7 +3,7 @@
 Both train on `furuta_anywhere`, and are tried on `furuta_swing_up`: success is an episode of 10 s from hanging whose
 last 3 s are all within 10° of upright, of a hundred that training has not seen, with the noise and the delay of the
 task. Both count the control periods that they simulated in training. PPO is rejax' own (`pip install rejax`: its whole
-training is one compiled call on the environment in its gymnax form), here one call between two trials; it gets ten
+training is one compiled call on the environment in its gymnax form), here one call between two trials; it gets twenty
 times the periods.
 """
 
@@ -25,9 +25,10 @@ from .chart import Spread, spreads
 from .measure import OUT, ROOT, Row, row
 
 TRAINED, TRIED = "furuta_anywhere", "furuta_swing_up"
-SCHEDULE = sx.envs.ShortHorizon(iterations=200, rate=1e-2, discount=0.97)
+SCHEDULE = sx.envs.ShortHorizon(iterations=400)
 SEEDS, EPISODES, LAST = 5, 100, 3.0
-STAGES, MORE = 8, 10  # trials of a training; control periods of PPO over ours
+STAGES = {"ours": 20, "ppo": 8}  # trials of a training
+MORE = 20  # control periods of PPO over ours
 ENOUGH = 0.95
 PPO = {  # of continuous control in the usual baselines; `agent_kwargs` makes the networks those of `envs.Policy`
     "num_envs": 64,
@@ -90,14 +91,14 @@ LABELS = {"ours": "envs.learn", "ppo": "PPO (rejax)"}
 
 def ours(env: sx.envs.Environment, trial: sx.envs.Environment, seed: int) -> Iterator[Stage]:
     """Stages of a training by `envs.learn`, which is interrupted for every trial and goes on from its file."""
-    each, seconds = SCHEDULE.iterations // STAGES, 0.0
+    each, seconds = SCHEDULE.iterations // STAGES["ours"], 0.0
     with tempfile.TemporaryDirectory() as folder:
 
         def report(told: sx.envs.LearningReport) -> None:
             if told.iteration % each == 0:
                 raise KeyboardInterrupt
 
-        for _ in range(STAGES):
+        for _ in range(STAGES["ours"]):
             began = time.perf_counter()
             learned = sx.envs.learn(
                 env, SCHEDULE, key=jax.random.PRNGKey(seed), keep=Path(folder) / "training", report=report
@@ -111,11 +112,11 @@ def ppo(env: sx.envs.Environment, trial: sx.envs.Environment, seed: int) -> Iter
     rejax, form = peer.module("rejax"), sx.envs.GymnaxForm(env)
     each = PPO["num_envs"] * PPO["num_steps"]
     total = MORE * SCHEDULE.iterations * SCHEDULE.environments * SCHEDULE.window
-    rounds = max(1, round(total / STAGES / each))
+    rounds = max(1, round(total / STAGES["ppo"] / each))
     algorithm = rejax.PPO.create(env=form, **PPO)
     state, seconds = algorithm.init_state(jax.random.PRNGKey(seed)), 0.0
     some = jax.jit(lambda a, s: jax.lax.fori_loop(0, rounds, lambda _, s: a.train_iteration(s), s))
-    for _ in range(STAGES):
+    for _ in range(STAGES["ppo"]):
         began = time.perf_counter()
         state = jax.block_until_ready(some(algorithm, state))
         seconds += time.perf_counter() - began

@@ -131,6 +131,17 @@ def test_what_a_window_gains_is_the_sum_of_its_rewards_and_what_the_value_says(e
         np.testing.assert_allclose(total, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
+def test_a_policy_at_a_limit_is_led_back(env, gain):
+    """Where tanh has no derivative left the squares of what is said beyond it have one."""
+    flat, found, _, s = gain
+    stuck = flat.at[-1].set(6.0)  # what the last layer adds
+    (_, (*_, window, _)), slope = found(stuck, KEY, jnp.asarray(0, jnp.int32))
+    assert bool(window.counts.all())
+    weight = (1 - s.discount) * s.discount ** np.arange(6)
+    assert -2.5 * 2 * s.saturation * weight.sum() > slope[-1] > -5.5 * 2 * s.saturation * weight.sum()
+
+
 def test_targets_of_the_value_are_returns_where_only_rewards_count(env, policy):
     """TD(1): discounted rewards to the end of the episode, and from there the value if only time ran out."""
     value = eqx.nn.MLP(2, "scalar", 4, 1, jnp.tanh, key=KEY)

@@ -49,13 +49,21 @@ class Policy(eqx.Module):
         self.middle, self.reach = (high + low) / 2, (high - low) / 2
 
     def __call__(self, observation: Float[Array, " numbers"]) -> Float[Array, " actions"]:
-        return self._within(self.net(self.scaled(observation)))
+        return self.within(self.net(self.scaled(observation)))
 
     def sample(
         self, observation: Float[Array, " numbers"], noise: Float[Array, " actions"]
     ) -> Float[Array, " actions"]:
         """The action with this noise."""
-        return self._within(self.net(self.scaled(observation)) + jnp.exp(self.log_sd) * noise)
+        return self.within(self.said(observation, noise))
+
+    def said(self, observation: Float[Array, " numbers"], noise: Float[Array, " actions"]) -> Float[Array, " actions"]:
+        """What the network says with this noise, before it is brought within the limits."""
+        return self.net(self.scaled(observation)) + jnp.exp(self.log_sd) * noise
+
+    def within(self, said: Float[Array, " actions"]) -> Float[Array, " actions"]:
+        """The action within the limits, which are at infinity."""
+        return self.middle + self.reach * jnp.tanh(said)
 
     def scaled(self, observation: Float[Array, " numbers"]) -> Float[Array, " numbers"]:
         """What the network sees."""
@@ -72,9 +80,6 @@ class Policy(eqx.Module):
         with open(file, "wb") as out:
             out.write((json.dumps(head._asdict()) + "\n").encode())
             eqx.tree_serialise_leaves(out, self)
-
-    def _within(self, raw: Array) -> Array:
-        return self.middle + self.reach * jnp.tanh(raw)
 
 
 class _Head(NamedTuple):

@@ -25,6 +25,7 @@ from .environment import Environment, EnvState, Episode
 from .policy import Policy
 
 _OFTEN = 20  # iterations between two files
+_NEAR_LIMIT = 2.0  # tanh of it is 0.96, its derivative 0.07
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,20 +36,22 @@ class ShortHorizon:
     `discount`: of the rewards of each period against those of the one before; `mixed`: of the rewards of several
     periods in what the value learns (lambda of TD(lambda)); `rate`, `value_rate`: of Adam, falling to nothing in a
     straight line; `value_rounds`: through the window, in `value_batches` parts; `slow`: part of the elder value that
-    stays in the one behind a window; `steepest`: norm at which a gradient is cut off.
+    stays in the one behind a window; `steepest`: norm at which a gradient is cut; `saturation`: weight of squares of
+    what the network says beyond 2. Its tanh is the action, which has hardly a derivative there: a policy would stay.
     """
 
-    iterations: int = 300
-    environments: int = 64
-    window: int = 32
-    discount: float = 0.99
+    iterations: int = 800
+    environments: int = 16
+    window: int = 16
+    discount: float = 0.97
     mixed: float = 0.95
-    rate: float = 2e-3
+    rate: float = 1e-2
     value_rate: float = 5e-3
     value_rounds: int = 8
     value_batches: int = 4
     slow: float = 0.2
     steepest: float = 1.0
+    saturation: float = 0.01
 
     def check(self) -> None:
         """**Raises:** `ValueError` for numbers that make no sense."""
@@ -60,6 +63,8 @@ class ShortHorizon:
         for name in ("discount", "mixed", "slow"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"`{name}` must be within 0 and 1, got {getattr(self, name)}")
+        if not self.saturation >= 0.0:
+            raise ValueError(f"`saturation` must not be negative, got {self.saturation}")
 
 
 class LearningReport(NamedTuple):
@@ -295,10 +300,12 @@ def _gain(
     def period(carry: Any, noise: Array) -> tuple[Any, tuple[_Window, Array]]:
         state, observation, total, weight = carry
         over = state.over
-        state, out = episode.step(state, policy.sample(observation, noise))
+        said = policy.said(observation, noise)
+        state, out = episode.step(state, policy.within(said))
+        beyond = s.saturation * jnp.sum(jnp.maximum(jnp.abs(said) - _NEAR_LIMIT, 0.0) ** 2)
         last = (out.terminated | out.truncated) & ~over
         follows = jnp.where(last & out.truncated, _valued(policy, value, out.observation), 0.0)
-        total = total + weight * jnp.where(over, 0.0, (1 - s.discount) * out.reward + s.discount * follows)
+        total = total + weight * jnp.where(over, 0.0, (1 - s.discount) * (out.reward - beyond) + s.discount * follows)
         flags = (~out.terminated, last, ~over)
         row = _Window(observation, out.observation, out.reward, *(flag.astype(total.dtype) for flag in flags))
         return (state, out.observation, total, s.discount * weight), (row, out.success)
