@@ -22,6 +22,7 @@ CHAINS = 2
 ADAPTED = 40  # draws of a chain in which the size of its steps is adapted, which are left out
 _ACCEPTED = 0.8  # probability that it is adapted to
 _FIRST = 0.7  # size before that
+_LEAST = 0.35  # where the density jumps, smaller steps are accepted no more often
 _DOUBLINGS = 6  # a draw takes at most 2^6 gradients
 
 
@@ -147,6 +148,7 @@ def sampled(
         for chain in range(CHAINS):
             adapting = number < ADAPTED
             size = jnp.exp(tuning[chain].log_step_size) if adapting else adapted(tuning[chain])
+            size = jnp.maximum(size, _LEAST)
             at[chain], accepted = _drawn(density, at[chain], *fixed, size, key(chain, 1 + number))
             if adapting:
                 tuning[chain] = adapt(tuning[chain], accepted)
