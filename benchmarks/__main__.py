@@ -47,6 +47,7 @@ PARTS = {
     "sweeps.triangles": "of `sweeps`: rows whose weights differ",
     "learning.ours": "of `learning`: envs.learn alone",
     "learning.ppo": "of `learning`: PPO alone",
+    "learning.others": "of `learning`: other tasks and other schedules by envs.learn (a quarter of an hour)",
     "contact_speed.ball": "of `contact_speed`: a ball that rolls",
     "contact_speed.box": "of `contact_speed`: a box at rest",
     "contact_speed.stack5": "of `contact_speed`: a stack of five boxes",

@@ -34,7 +34,9 @@ METHODS = tuple(name for name in NAMES if name not in ("smoother", "network"))
 
 
 def run(part: str = "") -> list[Row]:
-    """`double`, `double_air` (the arms meet air), `ibm_camera`, or all; `SET.base` and `SET.methods` do one half."""
+    """`double`, `double_air` (the arms meet air), `ibm_camera`, or all three; also `ibm_shaken`. `SET.base` and
+    `SET.methods` do one half.
+    """
     name, _, half = part.partition(".")
     rows: list[Row] = []
     for chosen in [name] if name else ("double", "double_air", "ibm_camera"):

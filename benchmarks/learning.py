@@ -4,9 +4,10 @@ Both train on `furuta_anywhere`, and are tried on `furuta_swing_up`: success is 
 last 3 s are all within 10° of upright, of a hundred that training has not seen, with the noise and the delay of the
 task. Both count the control periods that they simulated in training. PPO is rejax' own (`pip install rejax`: its whole
 training is one compiled call on the environment in its gymnax form), here one call between two trials; it gets twenty
-times the periods.
+times the periods. `learning.others`: the same schedule on other tasks, and other schedules on the same.
 """
 
+import dataclasses
 import json
 import tempfile
 import time
@@ -27,7 +28,7 @@ from .measure import OUT, ROOT, Row, row
 TRAINED, TRIED = "furuta_anywhere", "furuta_swing_up"
 SCHEDULE = sx.envs.ShortHorizon(iterations=400)
 SEEDS, EPISODES, LAST = 5, 100, 3.0
-STAGES = {"ours": 20, "ppo": 8}  # trials of a training
+STAGES = {"ours": 20, "ppo": 32}  # trials of a training
 MORE = 20  # control periods of PPO over ours
 ENOUGH = 0.95
 PPO = {  # of continuous control in the usual baselines; `agent_kwargs` makes the networks those of `envs.Policy`
@@ -47,6 +48,25 @@ PPO = {  # of continuous control in the usual baselines; `agent_kwargs` makes th
 }
 
 
+class Case(NamedTuple):
+    """A training that is not the one beside PPO."""
+
+    trained: str
+    tried: str
+    schedule: sx.envs.ShortHorizon
+    wide: bool = False  # in 64 bits
+
+
+OTHERS = {
+    "pendulum": Case("pendulum_swing_up", "pendulum_swing_up", sx.envs.ShortHorizon()),
+    "cart and pole": Case("cart_pole_swing_up", "cart_pole_swing_up", SCHEDULE),
+    "in 64 bits": Case(TRAINED, TRIED, SCHEDULE, wide=True),
+    "saturation=0": Case(TRAINED, TRIED, dataclasses.replace(SCHEDULE, saturation=0.0)),
+    "discount=0.98": Case(TRAINED, TRIED, dataclasses.replace(SCHEDULE, discount=0.98)),
+    "64 episodes of 32 periods": Case(TRAINED, TRIED, dataclasses.replace(SCHEDULE, environments=64, window=32)),
+}
+
+
 class Stage(NamedTuple):
     """Control periods of training so far, part of the episodes that succeed then, seconds of training so far."""
 
@@ -56,8 +76,12 @@ class Stage(NamedTuple):
 
 
 def run(part: str = "") -> list[Row]:
-    """Both methods, or one of them (`ours`, `ppo`); the chart of both where the stages of the other are kept."""
+    """Both methods, or one of them (`ours`, `ppo`); the chart of both where the stages of the other are kept. Or
+    `others`.
+    """
     jax.config.update("jax_enable_x64", False)  # as trainings are by default
+    if part == "others":
+        return [line for name, case in OTHERS.items() for line in _other(name, case)]
     env, trial = sx.envs.make(TRAINED), sx.envs.make(TRIED)
     methods: dict[str, Callable[[Any, Any, int], Iterator[Stage]]] = {"ours": ours}
     if peer.module("rejax"):
@@ -74,7 +98,7 @@ def run(part: str = "") -> list[Row]:
         text = spreads("Episodes swung up and held: median and range", "control periods of training", lines)
         (ROOT / "docs/figures/learning.svg").write_text(text, encoding="utf-8")
     absent: list[Row] = [] if "ppo" in methods else [{"case": "ppo", "quantity": "rejax", "unit": "not installed"}]
-    return [*(line for name, stages in found.items() for line in _rows(name, stages)), *absent]
+    return [*(line for name, stages in found.items() for line in _rows(LABELS[name], stages)), *absent]
 
 
 def _kept(name: str) -> Path:
@@ -89,9 +113,18 @@ def _read(name: str) -> list[list[Stage]]:
 LABELS = {"ours": "envs.learn", "ppo": "PPO (rejax)"}
 
 
-def ours(env: sx.envs.Environment, trial: sx.envs.Environment, seed: int) -> Iterator[Stage]:
+def _other(name: str, case: Case) -> list[Row]:
+    jax.config.update("jax_enable_x64", case.wide)
+    env, trial = sx.envs.make(case.trained), sx.envs.make(case.tried)
+    trainings = [_told(name, seed, list(ours(env, trial, seed, case.schedule))) for seed in range(SEEDS)]
+    return _rows(name, trainings)
+
+
+def ours(
+    env: sx.envs.Environment, trial: sx.envs.Environment, seed: int, schedule: sx.envs.ShortHorizon = SCHEDULE
+) -> Iterator[Stage]:
     """Stages of a training by `envs.learn`, which is interrupted for every trial and goes on from its file."""
-    each, seconds = SCHEDULE.iterations // STAGES["ours"], 0.0
+    each, seconds = schedule.iterations // STAGES["ours"], 0.0
     with tempfile.TemporaryDirectory() as folder:
 
         def report(told: sx.envs.LearningReport) -> None:
@@ -101,7 +134,7 @@ def ours(env: sx.envs.Environment, trial: sx.envs.Environment, seed: int) -> Ite
         for _ in range(STAGES["ours"]):
             began = time.perf_counter()
             learned = sx.envs.learn(
-                env, SCHEDULE, key=jax.random.PRNGKey(seed), keep=Path(folder) / "training", report=report
+                env, schedule, key=jax.random.PRNGKey(seed), keep=Path(folder) / "training", report=report
             )
             seconds += time.perf_counter() - began
             yield Stage(learned.history[-1].periods, success(trial, learned.policy), seconds)
@@ -153,10 +186,9 @@ def _spread(trainings: list[list[Stage]]) -> Spread:
     return Spread(periods, np.median(found, axis=0), found.min(axis=0), found.max(axis=0))
 
 
-def _rows(name: str, trainings: list[list[Stage]]) -> list[Row]:
+def _rows(label: str, trainings: list[list[Stage]]) -> list[Row]:
     last = [stages[-1] for stages in trainings]
     needed = [next((s.periods for s in stages if s.success >= ENOUGH), np.inf) for stages in trainings]
-    label = LABELS[name]
     return [
         row(label, f"seeds of {len(last)} that succeed in {ENOUGH:.0%}", sum(s.success >= ENOUGH for s in last), ""),
         row(label, "success at the end: median", float(np.median([s.success for s in last])), ""),

@@ -144,7 +144,7 @@ def ibm_shaken() -> Set:
     return Set(_written("ibm", scene), _of_pendulum(2, False), fitted, on_camera("07", 0.0, 3.0, 10, 0.32))
 
 
-def on_camera(run: str, begin: float, apart: float, count: int, length: float) -> list[dict[str, Any]]:
+def on_camera(run: str, begin: float, apart: float, count: int, length: float) -> Recordings:
     """Windows of a run of the camera."""
     file = as_joint_angles(f"ibm_double_pendulum/run{run}.csv", f"ibm{run}.csv", 2)
     begins = [begin + apart * k for k in range(count)]

@@ -217,6 +217,8 @@ def test_a_schedule_that_makes_no_sense_is_refused(env):
         envs.learn(env, envs.ShortHorizon(environments=3, window=5), key=KEY)
     with pytest.raises(ValueError, match="`discount` must be within 0 and 1"):
         envs.learn(env, envs.ShortHorizon(discount=1.1), key=KEY)
+    with pytest.raises(ValueError, match="`saturation` must not be negative, got -1"):
+        envs.learn(env, envs.ShortHorizon(saturation=-1.0), key=KEY)
 
 
 @pytest.mark.slow
