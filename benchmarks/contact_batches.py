@@ -19,14 +19,13 @@ from .contact_speed import SCENES, Other
 from .measure import Row, compile_now, row, timed
 
 BATCHES = {"box": (1024, 100), "quadruped": (256, 100)}  # copies, steps
-COMPILED = ("ball", "box", "stack5", "stack10", "quadruped", "pile20")
 BUDGET = 3.0  # of repetitions [s]
 
 
 def run(part: str = "") -> list[Row]:
     """Rows of both parts, or of `speed` or `compile`."""
     rows = [line for name in BATCHES if part in ("", "speed") for line in _speed(name, *BATCHES[name])]
-    return rows + [line for name in COMPILED if part in ("", "compile") for line in _compile(name)]
+    return rows + [line for name in SCENES if part in ("", "compile") for line in _compile(name)]
 
 
 def _repeated(tree: Any, size: int) -> Any:

@@ -12,10 +12,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._typing import Array, Float, Int
-from .blocks import inverses
+from .blocks import plain_inverse
+from .product import matmul
 
 _BLOCKS = {240: 12, 10**9: 24}  # rows of a block, by the largest matrix that it is for
 _STAGED = 4  # blocks below which there is one stage only
+_PIVOT = 3  # rows of a block that are swept at once
 _BANDS = 3, 6  # parts of a large matrix that are windows for a band
 
 
@@ -97,13 +99,28 @@ def _banded(matrix: Array, count: int, b: int, window: int) -> Factor:
 
     def eliminated(lu: Array, k: Int[Array, ""]) -> tuple[Array, Array]:
         part = lax.dynamic_slice(lu, (k * b, k * b), (window, window))
-        pivot = inverses(part[None, :b, :b])[0]
+        pivot = _inverse(part[:b, :b])
         lower = lax.dot(part[b:, :b], pivot)
         below = jnp.concatenate([lower, part[b:, b:] - lax.dot(lower, part[:b, b:])], axis=1)
         return lax.dynamic_update_slice(lu, jnp.concatenate([part[:b], below]), (k * b, k * b)), pivot
 
     lu, pivots = lax.scan(eliminated, jnp.pad(matrix, ((0, more), (0, more))), jnp.arange(count))
     return Factor(lu[: count * b, : count * b], pivots)
+
+
+def _inverse(m: Array) -> Array:
+    """Inverse of a block, by sweeps in place (Gauss and Jordan) in a loop: a few operations, whatever its size."""
+    numbers = jnp.arange(m.shape[0])
+
+    def swept(m: Array, first: Int[Array, ""]) -> tuple[Array, None]:
+        mine = (numbers >= first) & (numbers < first + _PIVOT)
+        rows, columns = (lax.dynamic_slice_in_dim(m, first, _PIVOT, axis=axis) for axis in (0, 1))
+        pivot = plain_inverse(lax.dynamic_slice_in_dim(rows, first, _PIVOT, axis=1))
+        rows = lax.dynamic_update_slice(matmul(pivot, rows), pivot, (0, first))
+        others = jnp.where(mine, 0.0, m) - matmul(jnp.where(mine[:, None], 0.0, columns), rows)
+        return lax.dynamic_update_slice(others, rows, (first, 0)), None
+
+    return lax.scan(swept, m, jnp.arange(0, m.shape[0], _PIVOT))[0]
 
 
 def _below(lu: Array, k: Int[Array, ""], b: int) -> Array:
@@ -117,7 +134,7 @@ def _eliminate(matrix: Array, count: int, b: int) -> tuple[Array, Array]:
 
     def eliminated(lu: Array, k: Int[Array, ""]) -> tuple[Array, Array]:
         rows = lax.dynamic_slice_in_dim(lu, k * b, b)
-        pivot = inverses(lax.dynamic_slice_in_dim(rows, k * b, b, axis=1)[None])[0]
+        pivot = _inverse(lax.dynamic_slice_in_dim(rows, k * b, b, axis=1))
         lower = lax.dot(_below(lu, k, b), pivot)
         right = jnp.where(jnp.arange(lu.shape[0]) >= (k + 1) * b, rows, 0.0)
         column = lax.dynamic_slice_in_dim(lu, k * b, b, axis=1)

@@ -122,10 +122,25 @@ def without(rows: Rows, p: Float[Array, "bodies 6"]) -> Rows:
     return eqx.tree_at(lambda r: (r.p, r.contacts), rows, (p, None), is_leaf=lambda a: a is None)
 
 
+class _Iterate(NamedTuple):
+    """What holds at an iterate: rates, impulses and what they fall by at the places of contacts, what rows with bounds
+    answer, and what is wrong in the balance and in the joints."""
+
+    v: Float[Array, "bodies 6"]
+    lam: Float[Array, "nodes rows"]
+    rate: Float[Array, "points rows"]
+    impulse: Float[Array, "points rows"]
+    falls: Float[Array, "points rows rows"]
+    bounded: discs.Bounded
+    r: Float[Array, "bodies 6"]
+    gap: Float[Array, "nodes rows"]
+    worst: Float[Array, ""]  # of both, see `_EXACT`
+
+
 def newton(system: System, rows: Rows) -> Found:
     """The step from `rows.contacts.start`, or from the motion without joints. Levels are those of `Box.force`, none
     follows."""
-    touch, box = rows.contacts, rows.box
+    touch, box, untouched = rows.contacts, rows.box, without(rows, rows.p)
     bare = without(rows, jnp.zeros_like(rows.p))
     mass, inverse = rows.D[:, 0, 0], inverses(rows.D)
     exact, kept, enough = (of[rows.p.dtype.itemsize] for of in (_EXACT, _KEPT, _ENOUGH))
@@ -142,34 +157,34 @@ def newton(system: System, rows: Rows) -> Found:
     def answer(rate: Array) -> tuple[Array, Array]:
         return (none, jnp.zeros((0, 3, 3), dtype=unit.dtype)) if touch is None else contact_rows.answer(touch, rate)
 
-    def at_bounds(v: Array) -> discs.Bounded:
-        return discs.near(system, rows, box.force, v)
-
-    def wrong(v: Array, lam: Array) -> tuple[Array, Array, Array]:
-        """What is wrong in the balance and in the joints, and how much that is."""
-        r = saddle.balance(system, rows, v, lam, at_bounds(v).x)
+    def at(v: Array, lam: Array) -> _Iterate:
+        rate, at_bounds = contact_rates(v), discs.near(system, rows, box.force, v)
+        impulse, falls = answer(rate)
+        r = saddle.balance(system, untouched, v, lam, at_bounds.x)
+        r = r if touch is None else r - contact_rows.pushes(system, touch, impulse)
         gap = saddle.gaps(system, rows, v) + rows.sigma * lam
         worst = jnp.sqrt(jnp.max(jnp.abs(jnp.sum(r * matvec(inverse, r), axis=-1)) / mass))
-        return r, gap, jnp.maximum(worst, jnp.max(jnp.abs(gap), initial=0.0)) / unit
+        worst = jnp.maximum(worst, jnp.max(jnp.abs(gap), initial=0.0)) / unit
+        return _Iterate(v, lam, rate, impulse, falls, at_bounds, r, gap, worst)
 
     def go_on(carry):
-        _, _, (_, _, worst), before, k = carry
-        stuck = (worst <= enough) & (worst > _HALVED * before)
-        return ~(worst <= jnp.where(k == 0, kept, exact)) & ~stuck & (k < _ITERATIONS) & jnp.isfinite(worst)
+        now, before, k = carry
+        stuck = (now.worst <= enough) & (now.worst > _HALVED * before)
+        found = now.worst <= jnp.where(k == 0, kept, exact)
+        return ~found & ~stuck & (k < _ITERATIONS) & jnp.isfinite(now.worst)
 
     def body(carry):
-        v, lam, (r, gap, before), _, k = carry
-        rate = contact_rates(v)
-        impulse, falls = answer(rate)
-        x, free, slope = at_bounds(v)
-        near = None if touch is None else saddle.Touching(touch.J, falls)
+        now, _, k = carry
+        v, rate, r, (x, free, slope) = now.v, now.rate, now.r, now.bounded
+        near = None if touch is None else saddle.Touching(touch.J, now.falls)
         lu = saddle.factor_near(system, on_set(system, rows, free, x, slope), None, near)
-        dv, dlam = (part[..., 0] for part in saddle.solve(system, lu, -r[..., None], -gap[..., None]))
+        dv, dlam = (part[..., 0] for part in saddle.solve(system, lu, -r[..., None], -now.gap[..., None]))
 
         drate = contact_rates(dv)
         box_rate, dbox = saddle.box_rates(system, rows, v), saddle.box_rates(system, rows, dv) - box.offset
         along = take(saddle.line_rates(system, rows, dv), system.box_lines) if system.boxes else dbox
-        steady = jnp.sum(dv * r) + jnp.sum(impulse * drate) + jnp.sum(box.force * x * along)
+        start = jnp.sum(dv * r)
+        steady = start + jnp.sum(now.impulse * drate) + jnp.sum(box.force * x * along)
         grows = jnp.sum(dv * saddle.balance(system, bare, dv, dlam, jnp.zeros_like(x)))
 
         def climbing(a: Array) -> tuple[Array, Array]:
@@ -182,38 +197,34 @@ def newton(system: System, rows: Rows) -> Found:
             stiff = jnp.where(bends, box.force * turned * along, 0.0)
             return first, grows + jnp.sum(drate * matvec(falls_a, drate)) + jnp.sum(stiff)
 
-        start, _ = climbing(jnp.zeros_like(unit))
-
         def unsettled(search):
-            a, _, _, first, _, tried = search
-            ended = (a >= _LONGEST) & (first < 0)
-            return (jnp.abs(first) > _FLAT * jnp.abs(start)) & ~ended & (tried < _SEARCHES)
+            _, _, _, found, tried = search
+            return ~found & (tried < _SEARCHES)
 
         def nearer(search):
-            a, low, high, first, second, tried = search
+            a, low, high, _, tried = search
+            first, second = climbing(a)
+            found = ~(jnp.abs(first) > _FLAT * jnp.abs(start)) | ((a >= _LONGEST) & (first < 0))
             low, high = jnp.where(first < 0, a, low), jnp.where(first < 0, high, a)
             new = a - first / second
             middle = jnp.where(jnp.isfinite(high), (low + high) / 2, 2 * a)
             new = jnp.minimum(jnp.where((new > low) & (new < high), new, middle), _LONGEST)
-            return new, low, high, *climbing(new), tried + 1
+            return jnp.where(found, a, new), low, high, found, tried + 1
 
         one, zero = jnp.ones_like(unit), jnp.zeros_like(unit)
-        terms = jnp.sum(jnp.abs(dv * r)) + jnp.sum(jnp.abs(impulse * drate)) + jnp.sum(jnp.abs(box.force * x * along))
+        terms = jnp.sum(jnp.abs(dv * r)) + jnp.sum(jnp.abs(now.impulse * drate))
+        terms = terms + jnp.sum(jnp.abs(box.force * x * along))
         falling = start < -_ROUNDED * jnp.finfo(start.dtype).eps * terms
         # a search makes sense once the joints hold, which a whole step brings about, and where it is known to go down
         whole = ~falling | ((k == 0) & bool(system.node_rows))
-        search = (one, zero, jnp.inf * one, *climbing(one), jnp.where(whole, _SEARCHES, 0))
-        a = jax.lax.while_loop(unsettled, nearer, search)[0]
-        v, lam = v + a * dv, lam + a * dlam
-        return v, lam, wrong(v, lam), before, k + 1
+        a = jax.lax.while_loop(unsettled, nearer, (one, zero, jnp.inf * one, whole, jnp.zeros_like(k)))[0]
+        return at(v + a * dv, now.lam + a * dlam), now.worst, k + 1
 
-    v, lam = begin_at, jnp.zeros_like(rows.a)
-    begin = v, lam, wrong(v, lam), jnp.full_like(unit, jnp.inf), jnp.zeros((), dtype=int)
-    v, lam, (_, _, worst), _, k = jax.lax.while_loop(go_on, body, begin)
-    x, free, _ = at_bounds(v)
-    solved = worst <= enough
+    begin = at(begin_at, jnp.zeros_like(rows.a)), jnp.full_like(unit, jnp.inf), jnp.zeros((), dtype=int)
+    found, _, k = jax.lax.while_loop(go_on, body, begin)
+    solved = found.worst <= enough
     result = MLCP_RESULTS.where(solved, MLCP_RESULTS.successful, MLCP_RESULTS.contact_limit)
-    return Found(v, lam, x, free, result, k)
+    return Found(found.v, found.lam, found.bounded.x, found.bounded.free, result, k)
 
 
 def _speed(
