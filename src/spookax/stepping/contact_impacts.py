@@ -21,6 +21,7 @@ from .._results import MLCP_RESULTS
 from .._typing import Array, Bool, Float
 from ..constraints import Prepared, Rows, contact_rows
 from ..constraints.prepared import mass_matrix
+from ..math.rare import where_needed
 from ..system import System
 from . import contact, saddle
 
@@ -91,7 +92,7 @@ def rebound(
             return v, contact.world_impulses(system, free, v), result
 
         any_hit = jnp.any(now) & ~(last & ~jnp.any(hit))  # the last only closes what others have begun
-        v, by, ended = jax.lax.cond(
+        v, by, ended = where_needed(
             any_hit, strike, lambda v: (v, jnp.zeros_like(given), MLCP_RESULTS.successful), before
         )
         result = MLCP_RESULTS.where(result == MLCP_RESULTS.successful, ended, result)

@@ -19,6 +19,7 @@ from ..constraints.assemble import velocity
 from ..math import rotation
 from ..math.blocks import take
 from ..math.product import matmul, matvec
+from ..math.rare import where_needed
 from ..system import State, System
 from . import contact, contact_impacts, contact_pyramid, discs, following, impacts, saddle
 from .delay import delayed, remembered
@@ -277,7 +278,7 @@ def step_rows(
     if system.bounces:
         hits = impacts.rows(system, prepared, state, still)
         hit = hits.hit & bounce
-        v, solved = jax.lax.cond(jnp.any(hit), lambda: solve(hits.rows), lambda: (v, solved))
+        v, solved = where_needed(jnp.any(hit), lambda: solve(hits.rows), lambda: (v, solved))
     if system.contacts.bounces:
         v, moved, given, solved = contact_impacts.rebound(system, prepared, still, v, bounce, solved, solve)
         e = rotation.normalise(rotation.multiply(state.e, rotation.exp(moved[:, 3:])))
@@ -312,7 +313,7 @@ def _solve_passes(
         return touch, (v, lam, x, (result, before + k)), more, jnp.array(False)
 
     def once(carry, _):
-        return jax.lax.cond(carry[2], solve, lambda same: same, carry), None
+        return where_needed(carry[2], solve, lambda same: same, carry), None
 
     status = MLCP_RESULTS.successful, jnp.zeros((), dtype=int)
     nothing = jnp.zeros_like(rows.p), jnp.zeros_like(rows.a), guess, status
