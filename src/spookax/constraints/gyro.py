@@ -51,12 +51,17 @@ def _series(u: Scalar, count: int) -> Float[Array, " count"]:
     for coefficient in coefficients[-2::-1]:
         last = coefficient - x * last
     c4, c5 = unstacked(last)
-    for doubled in range(_QUARTERED + 1):
-        c2, c3 = 1 / 2 - x * c4, 1 / 6 - x * c5
-        c1 = 1 - x * c3
-        if doubled < _QUARTERED:
-            c4, c5, x = c3 * (1 + c1) / 8, (c4 + c5 + c2 * c3) / 16, 4 * x
+    c1, c2, c3 = _from_last(c4, c5, x)
+    for _ in range(_QUARTERED):
+        c4, c5, x = c3 * (1 + c1) / 8, (c4 + c5 + c2 * c3) / 16, 4 * x
+        c1, c2, c3 = _from_last(c4, c5, x)
     return jnp.stack([c1, c2, c3, c4, c5][:count])
+
+
+def _from_last(c4: Scalar, c5: Scalar, u: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """The first three of the functions from the last two."""
+    c3 = 1 / 6 - u * c5
+    return 1 - u * c3, 1 / 2 - u * c4, c3
 
 
 def _half_turn(w: Vector3, h: Scalar, plain: bool) -> tuple[Matrix3, Scalar, Scalar, Scalar]:
