@@ -8,7 +8,6 @@ order on fast bodies under torque, are derived in the project's documentation (e
 """
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +21,9 @@ from ..math.product import matmul, matvec
 
 _NEWTON_STEPS = 3
 
-_QUARTERED = 3  # times that u is divided by four: exact to rounding for half steps of up to 8 rad
-_TERMS = 8
-_COEFFICIENTS = np.array([[1 / math.factorial(2 * i + k) for k in (4, 5)] for i in range(_TERMS)])
+_NEAR = 0.02  # u below which the first five terms of the functions' series are exact to rounding
+_FIRST = np.array([1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120])  # terms, and what the next ones are, over -u times the last
+_RATIOS = np.array([[1 / ((k + i) * (k + i + 1)) for k in range(1, 6)] for i in (1, 3, 5, 7)])
 
 
 @jax.custom_jvp
@@ -42,26 +41,16 @@ def _stumpff_jvp(primals, tangents):
 
 
 def _series(u: Scalar, count: int) -> Float[Array, " count"]:
-    """Three or five of the functions: series of the last two where u is small, from there by doubling the angle
-    (Mikkola and Innanen (1999)). No sines, which a CPU computes one by one, and nothing is divided by u.
-    """
-    x = u / 4**_QUARTERED
-    coefficients = _COEFFICIENTS.astype(u.dtype)
-    last = jnp.asarray(coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        last = coefficient - x * last
-    c4, c5 = unstacked(last)
-    c1, c2, c3 = _from_last(c4, c5, x)
-    for _ in range(_QUARTERED):
-        c4, c5, x = c3 * (1 + c1) / 8, (c4 + c5 + c2 * c3) / 16, 4 * x
-        c1, c2, c3 = _from_last(c4, c5, x)
-    return jnp.stack([c1, c2, c3, c4, c5][:count])
-
-
-def _from_last(c4: Scalar, c5: Scalar, u: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """The first three of the functions from the last two."""
-    c3 = 1 / 6 - u * c5
-    return 1 - u * c3, 1 / 2 - u * c4, c3
+    """Three or five of the functions."""
+    small = u < _NEAR
+    safe = jnp.where(small, 1.0, u)
+    t = jnp.sqrt(safe)
+    sin = jnp.sin(t)
+    far = [sin / t, (1 - jnp.cos(t)) / safe, (t - sin) / (t * safe)]
+    far += [(1 / 2 - far[1]) / safe, (1 / 6 - far[2]) / safe][: count - 3]
+    first, (r_1, r_2, r_3, r_4) = _FIRST[:count].astype(u.dtype), _RATIOS[:, :count].astype(u.dtype)
+    near = first * (1 - u * r_1 * (1 - u * r_2 * (1 - u * r_3 * (1 - u * r_4))))
+    return jnp.where(small, near, jnp.stack(far))
 
 
 def _half_turn(w: Vector3, h: Scalar, plain: bool) -> tuple[Matrix3, Scalar, Scalar, Scalar]:
