@@ -42,7 +42,7 @@ def _speed(name: str, size: int, steps: int) -> list[Row]:
     rows = [
         row(case, "copies whose steps failed", float(np.sum(np.asarray(found.failed_step) >= 0)), ""),
         row(case, "height at the end", height, "m"),
-        row(case, "steps per second", ours, "1/s"),
+        row(case, "steps per second", ours, "steps/s"),
     ]
     if not peer.mujoco():
         return rows
@@ -55,7 +55,7 @@ def _speed(name: str, size: int, steps: int) -> list[Row]:
         label = f"MJX {importlib.metadata.version('mujoco-mjx')}"
         theirs[label] = size * steps / timed(lambda: program.call(model, data, commands), BUDGET).best
         rows.append(row(case, f"compile, {label}", program.seconds, "s"))
-    return rows + [row(case, f"steps per second, {k}", v, "1/s", over=ours, to="ours") for k, v in theirs.items()]
+    return rows + [row(case, f"steps per second, {k}", v, "steps/s", over=ours, to="ours") for k, v in theirs.items()]
 
 
 def _compile(name: str) -> list[Row]:
