@@ -15,7 +15,8 @@ MAPPINGS = Path("/proc/self/maps")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
 # XLA without its slow passes, for what a test compiles itself and for operations one by one.
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
-QUICK = f"--{EMITTERS}=false --{LEVEL}=0"
+SPLIT = "xla_cpu_parallel_codegen_split_count"  # each process of tests has one core
+QUICK = f"--{EMITTERS}=false --{LEVEL}=0 --{SPLIT}=1"
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -41,9 +42,9 @@ settings.load_profile("fixed")
 
 # The package's programs: as its users have them in slow tests, which run long; without slow passes in the others.
 OWN = (
-    (_compiled.PLAIN, {LEVEL: 3}),
-    (_compiled.QUICK, {LEVEL: 1}),
-    (_compiled.WIDE, {LEVEL: 3, EMITTERS: True}),
+    (_compiled.PLAIN, {LEVEL: 3, SPLIT: 1}),
+    (_compiled.QUICK, {LEVEL: 1, SPLIT: 1}),
+    (_compiled.WIDE, {LEVEL: 3, EMITTERS: True, SPLIT: 1}),
 )
 
 
@@ -92,7 +93,7 @@ def _passes(request: pytest.FixtureRequest):
     elif request.node.get_closest_marker("busy"):
         quick = False
     for options, own in OWN:
-        wanted = {LEVEL: 0, EMITTERS: False} if quick else own
+        wanted = {LEVEL: 0, EMITTERS: False, SPLIT: 1} if quick else own
         if any(options.get(key) != value for key, value in wanted.items()):
             _compiled.forget_programs()
             options.update(wanted)

@@ -39,6 +39,8 @@ PLAIN: dict[str, Any] = {
     "xla_cpu_experimental_ynn_fusion_type": "",
     # compiling one fusion at a time by the newer emitters takes twice as long as by the elder ones; a step is no faster
     "xla_cpu_use_fusion_emitters": False,
+    # into how many modules a program is cut, to be compiled by several threads: 32 cost a tenth more work than a few
+    "xla_cpu_parallel_codegen_split_count": 4,
 }
 QUICK: dict[str, Any] = PLAIN | {"xla_backend_optimization_level": 1}
 SLOW = QUICK | {"xla_backend_optimization_level": 0}
