@@ -103,7 +103,7 @@ def cut_windows(file: str, count: int, spans: list[tuple[float, float]], **more:
 
 def single(drag: bool = False) -> Set:
     """One arm: 18.3 s of a free swing; the two times 9.2 s that follow."""
-    scene = _pendulum([(0.1476, 0.1478, 1.1e-4)], [], 1e-4, 1, step=0.005)
+    scene = _pendulum([(0.1476, 0.1478, 1.1e-4)], [], 1e-4, 1, step=0.0025)
     parameters = _of_pendulum(1, True)
     if drag:
         scene["joints"]["joint1"]["friction"]["drag"] = 1e-5

@@ -203,7 +203,7 @@ class Solver:
             fit = self._warm(setup, tried[-1].fit, factor, self._settings_of_chain(rough=True))
             if not _usable(fit):
                 break
-            tried.append(density.candidate(self.setup, self.left_out, fit))
+            tried.append(density.candidate(self.setup, self.left_out, fit, self._seen_alike(setup, fit, tried[0].fit)))
             if first:
                 self.chosen = density.best(tried)
                 self.fit = tried[self.chosen].fit
@@ -284,13 +284,32 @@ class Solver:
                 return fit
         return self._warm(self.setup, fit, 1.0, settings)
 
-    def _warm(self, setup: Setup, fit: Fit, factor: float | np.ndarray, settings: Settings) -> Fit:
-        """A fit in the last stage from the trajectories of another one, its process noise times a factor."""
+    def _seen_alike(self, setup: Setup, fit: Fit, other: Fit) -> Fit:
+        """Parameters of a fit, held, with the trajectories that follow the readings as closely as those of another one.
+
+        A fit that leaves what the model lacks to the sensors is beside the readings where they end. A simulation that
+        starts there tells of that, and not of the parameters.
+        """
+        z = np.asarray(fit.iterate.z)
+        held = dataclasses.replace(setup, problem=dataclasses.replace(setup.problem, z0=z, lower=z, upper=z))
+        kept = dataclasses.replace(self._settings_of_chain(rough=True), sensors=False)
+        phase, self.phase = self.phase, "judging"
+        seen = self._warm(held, fit, 1.0, kept, other)
+        self.phase = phase
+        return seen if _usable(seen) else fit
+
+    def _warm(
+        self, setup: Setup, fit: Fit, factor: float | np.ndarray, settings: Settings, levels: Fit | None = None
+    ) -> Fit:
+        """A fit in the last stage from the trajectories of another one, its process noise times a factor; `levels`: of
+        both noises, the fit's where left out.
+        """
         self.stop.check()
         stage = setup.stages[-1]
         before, estimator = (Estimator(setup.problem, settings, self._say) for _ in range(2))
         before.process, before.sensor = _levels(fit, stage)
-        estimator.process, estimator.sensor = before.process * factor, before.sensor.copy()
+        process, sensor = _levels(levels or fit, stage)
+        estimator.process, estimator.sensor = process * factor, sensor.copy()
         # what another fit has weighed keeps its weight, what it has not read has that of the beginning
         read = [np.asarray(samples.weight) > 0 for samples in self.read.problem.samples]
         before.root_weights = estimator.root_weights = tuple(

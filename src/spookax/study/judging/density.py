@@ -39,6 +39,10 @@ class Candidate:
     error: dict[str, float]  # sensor -> RMS of all that was left out [unit of the sensor]
     score: np.ndarray  # error over the signal's standard deviation, geometric mean of the channels, for every prefix
 
+    def weight(self) -> float:
+        """Of the readings beside the model: process noise over sensor noise, to a factor."""
+        return float(np.mean(self.process) / np.exp(np.mean(np.log(self.fit.noise.sensor))))
+
 
 def without_the_end(setup: Setup) -> tuple[Setup, tuple[np.ndarray, ...]]:
     """The same study with the end of recordings unread; and which samples were left out."""
@@ -79,18 +83,24 @@ def prediction_error(setup: Setup, fit: Fit, left: Sequence[np.ndarray]) -> tupl
             e = (measured - as_read(measured, simulated[:, column : column + size]))[out]
             column += size
             for c in range(size):
-                there = np.isfinite(e[:, c])
+                there = np.isfinite(measured[out, c])
                 if not there.any():
                     continue
                 counted = early & there
-                squared = np.where(there, e[:, c], 0.0) ** 2
-                row = np.stack([early @ squared, counted.sum(axis=1), np.nanvar(measured[:, c]) * counted.sum(axis=1)])
+                squared = np.where(np.isfinite(e[:, c]), e[:, c], np.inf) ** 2  # a simulation that has left everything
+                row = np.stack(
+                    [
+                        np.where(counted, squared, 0.0).sum(axis=1),
+                        counted.sum(axis=1),
+                        np.nanvar(measured[:, c]) * counted.sum(axis=1),
+                    ]
+                )
                 squares[sensor, c] = squares.get((sensor, c), 0.0) + row
     error, logs = {}, []
     for sensor in setup.sensors:
         rows = [row for (name, _), row in squares.items() if name == sensor]
-        if rows:
-            total = np.sum(rows, axis=0)
+        total = np.sum(rows, axis=0) if rows else np.full((3, 1), np.inf)
+        if np.isfinite(total[0, 0]):
             error[sensor] = float(np.sqrt(total[0, 0] / total[1, 0]))
     for (sensor, c), (square, count, signal) in squares.items():
         noise = float(setup.sensor_sd[setup.channels.index(sensor) + c]) ** 2 * count
@@ -127,14 +137,22 @@ def enough(setup: Setup, candidates: Sequence[Candidate]) -> bool:
     """
     found = candidates[best(candidates)].error
     sd = {name: setup.sensor_sd[setup.channels.index(name)] for name in found}
-    if all(found[name] < _NOISE * sd[name] for name in found):
+    if found and all(found[name] < _NOISE * sd[name] for name in found):
         return True
     if len(candidates) - 1 - best(candidates) >= _PATIENCE:
         return True
-    scores = np.array([c.score for c in candidates[-2:]])
-    return len(scores) == 2 and bool(np.all(np.abs(np.diff(scores, axis=0)) < _SAME * scores[-1]))
+    if len(candidates) < 2:
+        return False
+    (before, now), scores = candidates[-2:], np.array([c.score for c in candidates[-2:]])
+    # a sensor noise that fell as the density did weighs all as before: the same fit, which says nothing of a lower one
+    weighed_anew = np.log(now.weight() / before.weight()) < np.log(FALL[0]) / 2
+    return weighed_anew and bool(np.all(np.isclose(scores[0], scores[1], rtol=_SAME, atol=0.0)))
 
 
-def candidate(setup: Setup, left: Sequence[np.ndarray], fit: Fit) -> Candidate:
-    """A fit of what is left, judged by what was left out."""
-    return Candidate(setup.density * np.asarray(fit.noise.process), fit, *prediction_error(setup, fit, left))
+def candidate(setup: Setup, left: Sequence[np.ndarray], fit: Fit, seen: Fit | None = None) -> Candidate:
+    """A fit of what is left, judged by what was left out: by its own trajectories, or by those of `seen`, a fit with
+    the same parameters, if these lead nearer.
+    """
+    judged = [prediction_error(setup, begun, left) for begun in (fit, seen) if begun is not None]
+    error, score = min(judged, key=lambda found: tuple(found[1]))
+    return Candidate(setup.density * np.asarray(fit.noise.process), fit, error, score)
