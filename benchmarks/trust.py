@@ -15,7 +15,7 @@ from spookax.study.identifying.predict import predict_open_loop
 
 from . import trust_driven as driven
 from .measure import Row, row
-from .trust_sets import FOLDER, SETS, Set
+from .trust_sets import FOLDER, MORE_SETS, SETS, Set
 
 RULES: dict[str, dict[str, Any] | None] = {
     "default": None,
@@ -34,7 +34,7 @@ def run(name: str | None = None) -> list[Row]:
         return driven.servo()
     rows: list[Row] = []
     for chosen in [name] if name else SETS:
-        data = SETS[chosen]()
+        data = (SETS | MORE_SETS)[chosen]()
         for rule, estimator in RULES.items():
             rows += _one(chosen, rule, data, estimator)
     return rows if name else rows + driven.servo()

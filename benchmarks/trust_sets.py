@@ -3,6 +3,7 @@
 Masses and centres of mass that free swings cannot tell keep their nominal values. Angles are those of the joints.
 """
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -101,9 +102,9 @@ def cut_windows(file: str, count: int, spans: list[tuple[float, float]], **more:
     return [{**base, "name": f"{Path(file).stem}_{a:g}", "start": a, "stop": b} for a, b in spans]
 
 
-def single(drag: bool = False) -> Set:
+def single(drag: bool = False, step: float = 0.0025) -> Set:
     """One arm: 18.3 s of a free swing; the two times 9.2 s that follow."""
-    scene = _pendulum([(0.1476, 0.1478, 1.1e-4)], [], 1e-4, 1, step=0.0025)
+    scene = _pendulum([(0.1476, 0.1478, 1.1e-4)], [], 1e-4, 1, step=step)
     parameters = _of_pendulum(1, True)
     if drag:
         scene["joints"]["joint1"]["friction"]["drag"] = 1e-5
@@ -111,7 +112,7 @@ def single(drag: bool = False) -> Set:
     file = as_joint_angles("multiarm_pendulum/single_free.csv", "single.csv", 1)
     fitted = cut_windows(file, 1, [(0.0, 18.333)], every=10)
     other = cut_windows(file, 1, [(18.333, 27.499), (27.499, 36.665)], every=10)
-    return Set(_written("single_drag" if drag else "single", scene), parameters, fitted, other)
+    return Set(_written(f"single{'_drag' * drag}_{step:g}", scene), parameters, fitted, other)
 
 
 def double() -> Set:
@@ -250,4 +251,25 @@ SETS: dict[str, Callable[[], Set]] = {
     "furuta_ringdown": furuta_ringdown,
     "emps": emps,
     "demo": demo,
+}
+
+
+def _read(every: int, found: Set) -> Set:
+    """The same with every n-th sample, and a step of 2.5 ms."""
+    scene = yaml.safe_load(found.scene.read_text(encoding="utf-8")) | {"step": 0.0025}
+    content = {key: value for key, value in scene.items() if key not in ("spookax", "name")}
+    fitted, other = ([{**r, "every": every} for r in part] for part in (found.fitted, found.other))
+    written = _written(f"{found.scene.stem}_every_{every}", content)
+    return found._replace(scene=written, fitted=fitted, other=other)
+
+
+# one at a time, by name: `trust.double_every_10`
+MORE_SETS: dict[str, Callable[[], Set]] = {
+    f"{of}_every_{every}": functools.partial(lambda every, make: _read(every, make()), every, make)
+    for of, make in (("double", double), ("triple", triple))
+    for every in (1, 5, 10)
+} | {
+    f"single{'_drag' * drag}_step_{1000 * step:g}ms": functools.partial(single, drag, step)
+    for drag in (False, True)
+    for step in (0.005, 0.001)
 }

@@ -284,7 +284,7 @@ class Solver:
                 return fit
         return self._warm(self.setup, fit, 1.0, settings)
 
-    def _seen_alike(self, setup: Setup, fit: Fit, other: Fit) -> Fit:
+    def _seen_alike(self, setup: Setup, fit: Fit, other: Fit) -> Fit | None:
         """Parameters of a fit, held, with the trajectories that follow the readings as closely as those of another one.
 
         A fit that leaves what the model lacks to the sensors is beside the readings where they end. A simulation that
@@ -296,7 +296,7 @@ class Solver:
         phase, self.phase = self.phase, "judging"
         seen = self._warm(held, fit, 1.0, kept, other)
         self.phase = phase
-        return seen if _usable(seen) else fit
+        return seen if _usable(seen) else None
 
     def _warm(
         self, setup: Setup, fit: Fit, factor: float | np.ndarray, settings: Settings, levels: Fit | None = None
