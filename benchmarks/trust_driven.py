@@ -39,7 +39,6 @@ def double_scene() -> dict[str, Any]:
     joint = {"type": "hinge", "axis": [0, -1, 0], "armature": 2e-3, "friction": {"viscous": 0.01, "coulomb": 0.1}}
     inertia = [3e-3] * 3
     return {
-        "step": 0.004,
         "bodies": {
             "link1": {"mass": 0.5, "com": [0, 0, -0.2], "inertia": inertia},
             "link2": {"mass": 0.6, "com": [0, 0, -0.25], "inertia": inertia},

@@ -1,6 +1,7 @@
 """Public recordings as a beginner would hand them over: a scene with guesses, a study without an estimator section.
 
 Masses and centres of mass that free swings cannot tell keep their nominal values. Angles are those of the joints.
+Scenes that this page writes name no step.
 """
 
 import functools
@@ -102,9 +103,9 @@ def cut_windows(file: str, count: int, spans: list[tuple[float, float]], **more:
     return [{**base, "name": f"{Path(file).stem}_{a:g}", "start": a, "stop": b} for a, b in spans]
 
 
-def single(drag: bool = False, step: float = 0.0025) -> Set:
+def single(drag: bool = False, step: float | None = None) -> Set:
     """One arm: 18.3 s of a free swing; the two times 9.2 s that follow."""
-    scene = _pendulum([(0.1476, 0.1478, 1.1e-4)], [], 1e-4, 1, step=step)
+    scene = _pendulum([(0.1476, 0.1478, 1.1e-4)], [], 1e-4, 1, **({} if step is None else {"step": step}))
     parameters = _of_pendulum(1, True)
     if drag:
         scene["joints"]["joint1"]["friction"]["drag"] = 1e-5
@@ -112,12 +113,12 @@ def single(drag: bool = False, step: float = 0.0025) -> Set:
     file = as_joint_angles("multiarm_pendulum/single_free.csv", "single.csv", 1)
     fitted = cut_windows(file, 1, [(0.0, 18.333)], every=10)
     other = cut_windows(file, 1, [(18.333, 27.499), (27.499, 36.665)], every=10)
-    return Set(_written(f"single{'_drag' * drag}_{step:g}", scene), parameters, fitted, other)
+    return Set(_written(f"single{'_drag' * drag}_{step}", scene), parameters, fitted, other)
 
 
 def double() -> Set:
     """Two arms: six windows of 2.667 s, the twelve others predicted."""
-    scene = _pendulum([(0.0938, 0.1086, 4.4e-4), (0.1376, 0.1168, 1.27e-3)], [0.1727], 1e-4, 1, step=0.002)
+    scene = _pendulum([(0.0938, 0.1086, 4.4e-4), (0.1376, 0.1168, 1.27e-3)], [0.1727], 1e-4, 1)
     file = as_joint_angles("multiarm_pendulum/double_free.csv", "double.csv", 2)
     windows = cut_windows(file, 2, [(round(2.667 * k, 4), round(2.667 * (k + 1), 4)) for k in range(18)], every=5)
     other = [w for k, w in enumerate(windows) if k % 3]
@@ -127,7 +128,7 @@ def double() -> Set:
 def triple() -> Set:
     """Three arms: five windows of 1.539 s, the ten others predicted."""
     arms = [(0.258, 0.16, 5e-4), (0.279, 0.203, 9.3e-4), (0.1186, 0.1837, 5.1e-4)]
-    scene = _pendulum(arms, [0.1728, 0.2287], 1e-4, 1, step=0.002)
+    scene = _pendulum(arms, [0.1728, 0.2287], 1e-4, 1)
     file = as_joint_angles("multiarm_pendulum/triple_free.csv", "triple.csv", 3)
     windows = cut_windows(file, 3, [(round(1.539 * k, 4), round(1.539 * (k + 1), 4)) for k in range(15)], every=5)
     other = [w for k, w in enumerate(windows) if k % 3]
@@ -140,7 +141,7 @@ def ibm_shaken() -> Set:
     Until about 10 s the stand shakes at 12 Hz, by 0.3 mm at first, as the pivot's own mark tells, and no scene of ours
     knows of it.
     """
-    scene = _pendulum([(0.2, 0.06, 3e-4), (0.05, 0.035, 3e-5)], [0.091], 1e-3, -1, step=0.002)
+    scene = _pendulum([(0.2, 0.06, 3e-4), (0.05, 0.035, 3e-5)], [0.091], 1e-3, -1)
     fitted = on_camera("03", 0.0, 5.0, 6, 0.5)
     return Set(_written("ibm", scene), _of_pendulum(2, False), fitted, on_camera("07", 0.0, 3.0, 10, 0.32))
 
@@ -175,7 +176,7 @@ def ibm_camera() -> Set:
 
 def dfki_simple() -> Set:
     """A motor swings a weight up: one control law fitted, another predicted."""
-    scene = _pendulum([(0.6, 0.5, 1e-3)], [], 1e-3, -1, step=0.0025)
+    scene = _pendulum([(0.6, 0.5, 1e-3)], [], 1e-3, -1)
     scene["joints"]["joint1"] |= {"armature": 5e-3, "friction": {"viscous": 0.02, "coulomb": 0.1}}
     scene["motors"] = {"motor": {"type": "torque", "joint": "joint1"}}
     parameters = {
@@ -255,12 +256,9 @@ SETS: dict[str, Callable[[], Set]] = {
 
 
 def _read(every: int, found: Set) -> Set:
-    """The same with every n-th sample, and a step of 2.5 ms."""
-    scene = yaml.safe_load(found.scene.read_text(encoding="utf-8")) | {"step": 0.0025}
-    content = {key: value for key, value in scene.items() if key not in ("spookax", "name")}
+    """The same with every n-th sample."""
     fitted, other = ([{**r, "every": every} for r in part] for part in (found.fitted, found.other))
-    written = _written(f"{found.scene.stem}_every_{every}", content)
-    return found._replace(scene=written, fitted=fitted, other=other)
+    return found._replace(fitted=fitted, other=other)
 
 
 # one at a time, by name: `trust.double_every_10`

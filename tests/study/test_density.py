@@ -3,7 +3,9 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from benchmarks import faulty_recordings
 from spookax.models import Multibody
 from spookax.study.judging import density
 
@@ -78,3 +80,15 @@ def test_a_simulation_that_leaves_everything_predicts_nothing_from_there_on(monk
     there = measured[time <= 0.25, 0] - 0.1
     expected = np.sqrt((np.nanmean(there**2) + 1e-6) / np.nanvar(measured))
     np.testing.assert_allclose(score[2], expected, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_fit_of_all_readings_has_the_process_noise_that_was_chosen(tmp_path, monkeypatch):
+    """An angle that drifts: the last fit fails from the trajectories there are, and is begun anew along the readings."""
+    monkeypatch.setattr(faulty_recordings, "FOLDER", tmp_path)
+    found = faulty_recordings.identified("pendulum", "drift", 0)
+    prediction = found.content["checks"]["prediction"]
+    chosen = prediction["tried"][prediction["chosen"]]
+    assert found.content["noise"]["process_density"] == pytest.approx(chosen["density"], rel=1e-6), prediction
+    assert found.content["diagnosis"]["suspects"][0]["kind"] == "drift"
+    assert found.content["trust"]["grade"] == "bad"

@@ -118,10 +118,20 @@ def test_recordings_that_were_held_back_are_part_of_the_praise():
         ({"rms": 0.5, "nrmse": 0.8, "rms_held": 0.4}, "the reading that it starts from, held, misses less"),
         ({"rms": float("nan"), "nrmse": float("nan")}, "does not predict encoder at all"),
         ({"rms": None, "nrmse": None, "rms_held": None}, "does not predict encoder at all"),
+        ({"rms": 0.7, "nrmse": 0.7}, "misses encoder by 0.7 rad, 70 % of how much it moves."),
     ],
 )
-def test_a_constant_that_predicts_better_is_a_reason_for_caution(changes, words):
-    found = trust(content() | {"validation": held_back(**changes)})
-    assert found.grade == "fair"
+@pytest.mark.parametrize(
+    ("foretold", "duration", "grade"),
+    [(None, 12.0, "bad"), (None, 8.0, "fair"), (4.0, 12.0, "fair")],
+    ids=["as long as others", "longer than others", "unstable"],
+)
+def test_what_was_held_back_and_is_not_predicted(changes, words, foretold, duration, grade):
+    """Nothing is held against an estimate that no recording as long as that one was there to tell."""
+
+    given = content(signal={"foretold": foretold})
+    given["runs"]["swing"]["duration"] = duration
+    found = trust(given | {"validation": held_back(**changes)})
+    assert found.grade == grade
     assert "Simulated over late, which was held back" in found.reasons[0]
     assert words in found.reasons[0]

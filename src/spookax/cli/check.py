@@ -14,6 +14,7 @@ from ..study.file.read import is_latent, read_study
 from ..study.latent.record import Record, read_latent, read_records
 from ..study.recordings.doubts import angle_doubts, fastest_turn, recording_doubts, step_doubts
 from ..study.recordings.recording import Recording, read_recordings
+from ..study.recordings.step_size import chosen_step
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def check_study(path: Path) -> Checked:
     of_scene = load_located(study.scene_path)
     step, located, where = study.estimator.step, study.located, ("estimator", "step")
     if step is None:
-        step, located, where = scene.step, of_scene, ("step",)
+        step, located, where = chosen_step(study, scene, recordings), of_scene, ("step",)
     # what turns far in too long a step has no cause of its own
     doubts = list(step_doubts(step, located, where)) or [
         *recording_doubts(study, scene, step, recordings),

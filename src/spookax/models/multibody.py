@@ -33,12 +33,14 @@ from ..protocol import (
 )
 from ..protocol.core import Capability
 from ..sensors import readings
-from ..stepping import saddle, start, step
+from ..stepping import closing, saddle, step
 from ..stepping.delay import longest
 from ..stepping.inverse import multipliers
 from ..stepping.spook import advance, default_solver, step_rows
 from ..system import Params, State, System
 from .parameters import ParameterMap
+
+_YIELDING = 1e-4  # of axes in loops that are led
 
 
 class BodyState(eqx.Module):
@@ -190,7 +192,7 @@ class Multibody(
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
     def start(self, x: BodyState, p: Prep) -> BodyState:
-        state = start.project(self.system, p.engine, self.engine_state(x, p.com))
+        state = closing.project(self.system, p.engine, self.engine_state(x, p.com))
         return self.body_state(state, p.com)
 
     # --- the step
@@ -332,7 +334,7 @@ class Multibody(
             by_pose, by_rate = jnp.split(K.reshape(6 * nb, 12 * nb), 2, axis=1)
             return jnp.concatenate([by_pose, unfelt, by_rate], axis=1)
         state = self.engine_state(x, p.com)
-        N = self.axis_compliance(state, p)
+        N = self.axis_compliance(state, p, _YIELDING if self.system.dependent else 0.0)
         rows = self.axis_rows(state, p)
         if not all(self.followed):
             mask = jnp.array(self.followed)
@@ -354,15 +356,22 @@ class Multibody(
 
         return jax.jacfwd(rates)(jnp.zeros(self._half, dtype=state.r.dtype))
 
-    def axis_compliance(self, state: State, p: Prep) -> Float[Array, "axes axes"]:
-        """b M_Sigma^-1 b^T: change of axis rates per axis impulse, friction left out [1/(kg m^2), 1/kg]."""
+    def axis_compliance(self, state: State, p: Prep, yielding: float = 0.0) -> Float[Array, "axes axes"]:
+        """b M_Sigma^-1 b^T: change of axis rates per axis impulse, friction left out [1/(kg m^2), 1/kg].
+
+        `yielding`: how much softer every axis is taken to be, as a share of itself and of what its bodies would do
+        without joints. In loops nothing but the compliance of joints answers to impulses that work against each other.
+        """
         system = self.system
         rows = assemble(system, p.engine, state, jnp.zeros(len(system.motors)), jnp.zeros((system.num_bodies, 6)))
         lu = saddle.factor(system, rows)
         unit = jnp.eye(len(system.axes), dtype=state.r.dtype)
         columns = jax.vmap(lambda a: scatter(system, rows.b_A, rows.b_B, a), out_axes=-1)(unit)
         v, _ = saddle.solve(system, lu, columns, jnp.zeros((*rows.a.shape, len(system.axes)), dtype=rows.a.dtype))
-        return jax.vmap(lambda c: axes.rates(system, rows.b_A, rows.b_B, c), in_axes=-1, out_axes=-1)(v)
+        N = jax.vmap(lambda c: axes.rates(system, rows.b_A, rows.b_B, c), in_axes=-1, out_axes=-1)(v)
+        if yielding:
+            N = N + yielding * jnp.diag(jnp.diagonal(N) + closing.free_mobility(rows, columns))
+        return N
 
     # --- the same step read backwards
 

@@ -178,6 +178,11 @@ class System:
         parents, children = self.axis_ends()
         return _groups([*parents.tolist(), *children.tolist()], self.num_bodies)
 
+    @property
+    def dependent(self) -> bool:
+        """Whether joints close loops, or couplings do, so that some axes follow from others."""
+        return len(self.tree) < len(self.joints) or bool(self.couplings)
+
     @functools.cached_property
     def roots(self) -> tuple[int, ...]:
         """Bodies from which the tree starts where nothing ties it to the world, those alone left out."""

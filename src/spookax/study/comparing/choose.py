@@ -22,6 +22,7 @@ from ..file.windows import LISTS
 from ..identifying.estimate import Estimate, finite_json, load_estimate
 from ..identifying.identify import Progress, identify
 from ..recordings.recording import Recording, read_recordings
+from ..recordings.step_size import chosen_step
 from ..running.checkpoint import FINISHED, UNFINISHED
 from ..running.setup import USUAL_RATE, measured_rates
 from .forecast import head
@@ -74,6 +75,7 @@ def choose_friction(
     chosen = places(given, scene, tuple(joints))
     recordings = read_recordings(given, sensor_dimensions(scene), inputs=input_dimensions(scene))
     held_back = read_recordings(given, sensor_dimensions(scene), "validate", recordings, inputs=input_dimensions(scene))
+    scene = scene.model_copy(update={"step": chosen_step(given, scene, recordings)})  # the same for all laws
     rates, duration = _rates(scene, recordings, chosen), max(float(r.time[-1] - r.time[0]) for r in recordings)
     found, interrupted = {}, False
     made = {law: variant(given, scene, law, chosen, rates, duration) for law in LAWS if suits(law, chosen)}

@@ -264,7 +264,8 @@ class Solver:
         setup, z = self.setup, np.asarray(found.candidates[found.chosen].fit.iterate.z)
         problem, stage = dataclasses.replace(setup.problem, z0=z), setup.stages[-1]
         held = dataclasses.replace(problem, lower=z, upper=z)
-        along, free = (Estimator(p, self._settings(), self._say) for p in (held, problem))
+        settings = dataclasses.replace(self._settings(), process=False)
+        along, free = (Estimator(p, settings, self._say) for p in (held, problem))
         for estimator in (along, free):
             estimator.process, estimator.sensor = _levels(found.candidates[0].fit, stage)
         start, _ = along.begin(dataclasses.replace(setup, problem=held).start(), stage)

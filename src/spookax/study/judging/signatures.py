@@ -32,6 +32,7 @@ _SCALE, _DELAY, _DRIFT, _CLOCK = 0.03, 10.0, 0.3, 0.01  # usual sizes: -, sample
 _FACTORS = (np.pi / 180, 180 / np.pi, 1e-3, 1e3)  # between units
 _CLOCKS = (0.003, 0.01)  # relative errors of a clock that are tried, to both sides
 _DRIFTS = 4.0  # gain of a drift beside a wrong zero from which on both count as a drift [nats]
+_FROM_ZERO = ", right where it starts"  # form of a drift, of a sensor that was set to zero before
 _ABSURD = 10.0  # times the usual size: such a fault is something else
 _NOVEL = 1e-4  # of a signature's square that the parameters must leave, or it says nothing of its own
 
@@ -84,6 +85,9 @@ def signatures(
         found[Key("delay", name)] = Column(_DELAY * apart, {name: -rates[name]})
         found[Key("drift", name, recording.name)] = Column(
             _DRIFT * moves, {name: one * (time / time[-1] - 0.5)[:, None]}
+        )
+        found[Key("drift", name, recording.name + _FROM_ZERO)] = Column(
+            _DRIFT * moves, {name: one * (time / time[-1])[:, None]}
         )
     if recording.inputs:  # a clock that all share is none that the readings can tell
         found[Key("clock", "")] = Column(_CLOCK, {name: time[:, None] * rate for name, rate in rates.items()})
@@ -174,8 +178,9 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
     zeros = {key.where: shared + j for j, key in enumerate(keys) if key.kind == "zero"}
     found = []
     for j, key in enumerate(keys, shared):
-        # a zero that is off is not to pass for a drift or a scale
-        held = inside + [at for at in zeros.values() if at != j and key.kind != "zero"]
+        # a zero that is off is not to pass for a scale, or for a drift about a zero of its own
+        alone = zeros[key.where] if key.form.endswith(_FROM_ZERO) else j
+        held = inside + [at for at in zeros.values() if at not in (j, alone) and key.kind != "zero"]
         solved = np.linalg.pinv(gram[np.ix_(held, held)], hermitian=True) @ gram[held, j]
         a = gram[j, j] - gram[j, held] @ solved
         if not a > _NOVEL * gram[j, j] > 0:
@@ -194,7 +199,12 @@ def explained(setup: Setup, fit: Fit, columns: list[dict[Key, Column]]) -> list[
                 found.append(Explained(key._replace(kind=kind), gain, 2 * gain / square, size, None))
     off = {e.key.where: e for e in found if e.key.kind == "zero"}
     for i, e in enumerate(found):
-        if e.key.kind == "drift" and e.gain > _DRIFTS and (zero := off.get(e.key.where)):
+        if (
+            e.key.kind == "drift"
+            and not e.key.form.endswith(_FROM_ZERO)
+            and e.gain > _DRIFTS
+            and (zero := off.get(e.key.where))
+        ):
             found[i] = e._replace(gain=e.gain + max(zero.gain, 0.0), share=e.share + zero.share)
     return sorted(found, key=lambda e: -e.gain)
 

@@ -49,10 +49,15 @@ def _bad(content: Mapping[str, Any]) -> Iterator[str]:
     for name, error, relative, _ in _errors(content):
         if (relative is None or not relative < _WRONG) and not _unforeseeable(content, name):
             yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
+    for reason, told in _held_back(content):
+        if told:
+            yield reason
 
 
 def _fair(content: Mapping[str, Any]) -> Iterator[str]:
-    yield from _worse_than_nothing(content)
+    for reason, told in _held_back(content):
+        if not told:
+            yield reason
     for name, error, relative, noises in _errors(content):
         if (relative is None or not relative < _WRONG) and (span := _unforeseeable(content, name)):
             yield (
@@ -152,17 +157,28 @@ def _unforeseeable(content: Mapping[str, Any], sensor: str) -> Mapping[str, floa
     return span if span["relative"] < _WRONG else None
 
 
-def _worse_than_nothing(content: Mapping[str, Any]) -> Iterator[str]:
-    """Recordings held back from the identification that a constant predicts better than the simulation."""
+def _held_back(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """What is wrong with simulations of recordings that were held back; and whether that says not to use the numbers: a
+    sensor that could be foretold in recordings as long is missed by more than half of how much it moves.
+    """
+    longest = max((run.get("duration", 0.0) for run in (content.get("runs") or {}).values()), default=0.0)
     for run, entry in (content.get("validation") or {}).items():
         for sensor, signal in entry["signals"].items():
             rms, relative, held = signal["rms"], signal["nrmse"], signal["rms_held"]
+            begin = f"Simulated over {run}, which was held back, it"
+            foreseeable = entry["horizon"] <= min(longest, _foretold(content, sensor))
             if rms is None or not math.isfinite(rms):
-                yield f"Simulated over {run}, which was held back, it does not predict {sensor} at all."
+                yield f"{begin} does not predict {sensor} at all.", foreseeable
                 continue
-            if nearer := _nearer(rms, relative, held):
-                error = _with_units(rms, signal["unit"])
-                yield f"Simulated over {run}, which was held back, it misses {sensor} by {error}: {nearer} misses less."
+            misses, nearer = (
+                f"{begin} misses {sensor} by {_with_units(rms, signal['unit'])}",
+                _nearer(rms, relative, held),
+            )
+            wrong = relative is not None and not relative < _WRONG
+            if nearer:
+                yield f"{misses}: {nearer} misses less.", wrong and foreseeable
+            elif wrong:
+                yield f"{misses}, {_share(relative)}.", foreseeable
 
 
 def _nearer(rms: float, relative: float | None, held: float | None) -> str:

@@ -70,13 +70,16 @@ def stamp_doubts(time: np.ndarray, step: float) -> Iterator[tuple[str, str]]:
         yield message, "Check the unit of the time, or give a larger `step`."
 
 
-def fastest_turn(scene: Scene, recording: Recording, wild: float = 0.0) -> float:
+def fastest_turn(scene: Scene, recording: Recording, wild: float = 0.0, over: float = 0.0) -> float:
     """Nearly the largest rate at which the axis of a sensor turns, as recorded [rad/s]; zero where none does.
 
-    `wild`: share of the readings that are no part of the motion.
+    `wild`: share of the readings that are no part of the motion. `over`: time for which angles are compared, so that
+    the steps of an encoder are small beside how far it turns [s]; from one sample to the next if that is longer.
     """
-    apart = np.diff(recording.time)
-    return max((_turned(scene, name, apart, values, wild) for name, values in recording.sensors.items()), default=0.0)
+    later = max(1, round(over / float(np.median(np.diff(recording.time)))))
+    apart = recording.time[later:] - recording.time[:-later]
+    found = (_turned(scene, n, apart, values, wild, later) for n, values in recording.sensors.items())
+    return max(found, default=0.0)
 
 
 def far_in_a_step(turned: float) -> bool:
@@ -84,14 +87,17 @@ def far_in_a_step(turned: float) -> bool:
     return turned > _FAR
 
 
-def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray, wild: float) -> float:
-    """Nearly the largest rate of the axis of a sensor [rad/s]; zero where it does not turn."""
+def _turned(scene: Scene, name: str, apart: np.ndarray, values: np.ndarray, wild: float, later: int = 1) -> float:
+    """Nearly the largest rate of the axis of a sensor [rad/s]; zero where it does not turn.
+
+    `apart`: time from every sample to the one that is `later` [s].
+    """
     sensor = scene.sensors[name]
     if not isinstance(sensor, JointPosition | JointRate) or not scene.free_axes()[sensor.joint].rotational:
         return 0.0
     rate = np.abs(values[:, 0])
     if isinstance(sensor, JointPosition):
-        difference = np.diff(values[:, 0])
+        difference = values[later:, 0] - values[:-later, 0]
         rate = np.abs((difference + np.pi) % (2 * np.pi) - np.pi) / apart  # an encoder may begin anew after a turn
     rate = rate[np.isfinite(rate)]
     few = min(_FEW + 2 * wild, 0.5)  # a wild reading is the end of two differences

@@ -1,11 +1,12 @@
 """Where the first trajectory of a recording is meant to go: states assembled from the readings.
 
 Joints whose positions are read go where their smoothed readings are; a joint whose rate alone is read starts where the
-scene has it; of a tree, joints that only poses of bodies or positions of points tell about are found from those,
-sample by sample (inverse kinematics). A body that no joint holds goes where its smoothed poses are. All others rest
-where the scene has them.
+scene has it. Of loops, and of what couplings move, each state is found from the one before it; of a tree, joints that
+only poses of bodies or positions of points tell about are found from those, sample by sample (inverse kinematics). A
+body that no joint holds goes where its smoothed poses are. All others rest where the scene has them.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -14,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._compiled import compiled, seldom_called
-from ..._typing import Array, Bool, Float
+from ..._typing import Array, Bool, Float, Int
 from ...estimation.batch import step_blocks
-from ...estimation.batch.step_blocks import joined
+from ...estimation.batch.step_blocks import joined, split
 from ...math import rotation, small
 from ...models import BodyState, Multibody
 from ...scene import Scene
-from ...stepping import state_from_joints
-from ...system import System
+from ...stepping import state_from_joints, tracking
+from ...system import State, System
 from ..recordings.grid import Grid, sensor_sd, smooth
 from ..recordings.recording import Recording
 
@@ -29,6 +30,8 @@ _FIRST_STEPS, _STEPS = 40, 4  # of Gauss-Newton for the first sample, and for ea
 _LARGEST_STEP = 0.5  # [rad or m]
 _FREE_SD = 1.0  # of a coordinate that the readings say nothing about: it stays near the sample before [rad or m]
 _FOUND_SD = 0.1  # of one that they tell: it is followed [rad or m]
+_LOOKED_AT, _HELD_MORE = 32, 0.1  # poses in which loops are looked at; share of them in which an axis is held more
+_HELD = 1e-3  # what others leave of the motion of an axis that they hold
 
 Joints = dict[str, dict[str, Any]]
 
@@ -56,10 +59,12 @@ def planned(
                 value, speed = float(start) + grid.h * np.concatenate([[0.0], np.cumsum(value[:-1])]), value
             position[axis], rate[axis] = value, speed
     seen = [s for s in sensors if system.sensors[system.sensor_index(s)].type in ("body_pose", "point_position")]
-    is_tree = len(system.joints) == system.num_bodies and not system.couplings
+    is_tree = len(system.joints) == system.num_bodies and not system.dependent
     if seen and len(position) < len(names) and is_tree:
         position, rate = _by_kinematics(scene, model, tuple(seen), recording, grid, position, rate)
     rest = _rest(scene, position)
+    if position and system.dependent:
+        return _in_loops(model, rest, position, rate, grid.steps)
 
     def one(begin: int, end: int) -> BodyState:
         q, v = ({name: value[begin:end] for name, value in kind.items()} for kind in (position, rate))
@@ -131,6 +136,73 @@ def _placed(model: Multibody, rest: Joints, q: dict[str, Array], v: dict[str, Ar
         return model.body_state(state, model.params.com)
 
     return jax.vmap(place, axis_size=steps)(q, v)
+
+
+def _in_loops(
+    model: Multibody, rest: Joints, q: dict[str, np.ndarray], v: dict[str, np.ndarray], steps: int
+) -> tuple[BodyState, tuple[bool, ...]]:
+    """States of all steps of a mechanism with loops or couplings, from the coordinates and rates of some axes; and the
+    axes among these that determine the others.
+    """
+    names = model.system.axis_names()
+    given = tuple(i for i, name in enumerate(names) if name in q)
+    position, rate = (np.stack([kind[names[i]] for i in given], axis=1) for kind in (q, v))
+    state = _before_loops(model, rest, position[0], given)
+    tries = np.array([tracking.FIRST] + [tracking.LATER] * (steps - 1))
+    along = functools.partial(_along_loops, model, given)
+    states = joined(step_blocks.forward(along, state, split(position), split(rate), split(tries))[1])
+    some = jax.tree.map(lambda a: a[np.linspace(0, steps - 1, _LOOKED_AT).astype(int)], states)
+    free = _independent(np.asarray(_compliances(model, some))[:, given][:, :, given])
+    return states, tuple(i in {given[k] for k in free} for i in range(len(names)))
+
+
+def _independent(N: Float[np.ndarray, "poses n n"]) -> list[int]:
+    """Axes that can be led each on its own, in most poses, from the changes of their rates per impulse in some poses.
+
+    The next is always the one that those before it hold least, in a pose in which it is held more than in most (a
+    slide at its dead centre).
+    """
+    size = np.sqrt(np.mean(np.diagonal(N, axis1=1, axis2=2), axis=0))
+    left, chosen = N / (size[:, None] * size), []
+    while len(chosen) < len(size):
+        loose = np.quantile(np.diagonal(left, axis1=1, axis2=2), _HELD_MORE, axis=0)
+        best = int(np.argmax(loose))
+        if loose[best] < _HELD:
+            break
+        chosen.append(best)
+        column, pivot = left[:, :, best], np.maximum(left[:, best, best], _HELD * _HELD)
+        left = left - column[:, :, None] * column[:, None, :] / pivot[:, None, None]
+    return chosen
+
+
+@compiled
+def _compliances(model: Multibody, states: BodyState) -> Float[Array, "poses axes axes"]:
+    p = model.prepared(model.params)
+    return jax.vmap(lambda x: model.axis_compliance(model.engine_state(x, p.com), p))(states)
+
+
+@seldom_called
+def _before_loops(model: Multibody, rest: Joints, q: Array, given: tuple[int, ...]) -> State:
+    return tracking.begun(model.system, model.prepared(model.params).engine, rest, q, given)
+
+
+@compiled
+def _along_loops(
+    model: Multibody,
+    given: tuple[int, ...],
+    state: State,
+    q: Float[Array, "steps n"],
+    v: Float[Array, "steps n"],
+    tries: Int[Array, " steps"],
+) -> tuple[State, BodyState]:
+    engine = model.prepared(model.params).engine
+
+    def one(state: State, now: tuple[Array, Array, Array]) -> tuple[State, BodyState]:
+        position, rate, most = now
+        state = tracking.followed(model.system, engine, state, position, rate, given, most)
+        return state, model.body_state(state, model.params.com)
+
+    return jax.lax.scan(one, state, (q, v, tries))
 
 
 def _by_kinematics(

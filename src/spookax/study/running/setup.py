@@ -19,6 +19,7 @@ from ...models.parameters import natural_values
 from ...protocol import Noise
 from ...scene import Scene
 from ...scene.expression import Expression, in_order
+from ...scene.parts import Initial
 from ...scene.paths import numeric_paths, unit_of, wholes
 from ...system import Params, System, build
 from ..file.bodies import possible
@@ -27,6 +28,7 @@ from ..file.study import RecordingSpec, Study
 from ..recordings.grid import Grid, grid_of, samples_of, sensor_sd, smooth
 from ..recordings.recording import Recording
 from ..recordings.sight import first_root_weights, without_gross
+from ..recordings.step_size import chosen_step
 from .plan import planned
 
 _FRICTION_SPEEDS = (0.05, 0.01, 0.002)  # of the stages, in RMS rates of the slowest joint that moves
@@ -55,6 +57,7 @@ class Setup:
     friction_speed: tuple[float, ...]  # of every stage [rad/s or m/s]
     clean: tuple[Recording, ...]  # the recordings without gross outliers, where the study allows for some
     outliers: float  # share of the readings that may be wild, or zero
+    beginnings: tuple[Scene, ...]  # the scene where each recording begins, as far as its `initial` tells
 
     @property
     def channels(self) -> list[str]:
@@ -100,8 +103,8 @@ class Setup:
     def plans(self) -> list[tuple[Path, tuple[bool, ...]]]:
         """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
         found = []
-        for recording, grid in zip(self.clean, self.grids, strict=True):
-            x, measured = planned(self.scene, self.model, self.sensors, recording, grid)
+        for recording, grid, scene in zip(self.clean, self.grids, self.beginnings, strict=True):
+            x, measured = planned(scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
             w, guess = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
             found.append((Path(x, w, guess, all_successful(grid.steps)), measured))
@@ -163,12 +166,12 @@ def set_up(
 ) -> Setup:
     """Everything that `identify` needs.
 
-    `step` overrides the study's and the scene's step size [s]; every recording is given at least `least` steps.
+    `step` overrides what study, scene and recordings say [s]; every recording is given at least `least` steps.
     `changing`: paths of numbers that are not unknown, but are given other values later. `bounded`: whether the
     estimator keeps bounds. `slots`: readings of a step that there is room for at least.
     """
     settings = study.estimator
-    h = step or settings.step or scene.step
+    h = step or chosen_step(study, scene, recordings)
     scene = scene.model_copy(update={"step": h})
     free, numbers = free_parameters(study, scene, bounded), numeric_paths(scene)
     longest = longest_delays(study, numbers, free)
@@ -239,7 +242,16 @@ def set_up(
         tuple(speeds),
         tuple(clean),
         settings.outliers or 0.0,
+        tuple(_beginning(scene, spec) for spec in study.recordings),
     )
+
+
+def _beginning(scene: Scene, spec: RecordingSpec) -> Scene:
+    """The scene with the first guesses of a recording in place of its own."""
+    initial = dict(scene.initial)
+    for axis, start in spec.initial.items():
+        initial[axis] = initial.get(axis, Initial()).model_copy(update=start.model_dump(exclude_none=True))
+    return scene.model_copy(update={"initial": initial})
 
 
 def _values(shared: ParameterMap, z: AnyArray) -> dict[str, float]:
