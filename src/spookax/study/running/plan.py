@@ -64,13 +64,9 @@ def planned(
         position, rate = _by_kinematics(scene, model, tuple(seen), recording, grid, position, rate)
     rest = _rest(scene, position)
     if position and system.dependent:
-        return _in_loops(model, rest, position, rate, grid.steps)
-
-    def one(begin: int, end: int) -> BodyState:
-        q, v = ({name: value[begin:end] for name, value in kind.items()} for kind in (position, rate))
-        return _placed(model, rest, q, v, end - begin)
-
-    states = joined(step_blocks.mapped(one, *zip(*step_blocks.spans(grid.steps), strict=True)))
+        states, led = _in_loops(model, rest, position, rate, grid.steps)
+    else:
+        states, led = _each_alone(model, rest, position, rate, grid.steps), tuple(name in position for name in names)
     for name in sensors:
         sensor = system.sensors[system.sensor_index(name)]
         if (
@@ -79,7 +75,7 @@ def planned(
             and np.isfinite(recording.sensors[name]).any()
         ):
             states = _on_poses(states, sensor.target, times, recording.time, recording.sensors[name])
-    return states, tuple(name in position for name in names)
+    return states, led
 
 
 def _unheld(system: System) -> set[int]:
@@ -124,6 +120,18 @@ def _rest(scene: Scene, found: dict[str, np.ndarray]) -> Joints:
         for name, start in scene.initial.items()
         if name not in found
     }
+
+
+def _each_alone(
+    model: Multibody, rest: Joints, q: dict[str, np.ndarray], v: dict[str, np.ndarray], steps: int
+) -> BodyState:
+    """States of all steps, none of which another one is needed for, from the coordinates and rates of some axes."""
+
+    def one(begin: int, end: int) -> BodyState:
+        here = ({name: value[begin:end] for name, value in kind.items()} for kind in (q, v))
+        return _placed(model, rest, *here, end - begin)
+
+    return joined(step_blocks.mapped(one, *zip(*step_blocks.spans(steps), strict=True)))
 
 
 @compiled
