@@ -40,7 +40,7 @@ from ..stepping.spook import advance, default_solver, step_rows
 from ..system import Params, State, System
 from .parameters import ParameterMap
 
-_YIELDING = 1e-4  # of axes in loops that are led
+_YIELDING = 1e-4  # of axes in loops that are pushed
 
 
 class BodyState(eqx.Module):
@@ -266,7 +266,8 @@ class Multibody(
 
     def same_noise(self, x: BodyState, p: Prep, w: Float[Array, " m"], p_now: Prep) -> Float[Array, " m"]:
         both = jax.tree.map(lambda *a: jnp.stack(a), p, p_now)
-        N, N_now = jax.vmap(lambda q: self.axis_compliance(self.engine_state(x, q.com), q))(both)
+        yielding = _YIELDING if self.system.dependent else 0.0
+        N, N_now = jax.vmap(lambda q: self.axis_compliance(self.engine_state(x, q.com), q, yielding))(both)
         return small.solve(N, matvec(N_now, w))
 
     def pushed(
