@@ -11,7 +11,9 @@ from cli.scenes import ROOT, SLIDER, refused, run, study_folder, write
 import spookax as sx
 from spookax.cli.inputs import read_inputs, step_means
 from spookax.scene import Scene, SceneError
+from spookax.stepping.rollout import kick_inputs
 from spookax.study.file.study import Column, RecordingSpec
+from spookax.study.recordings.grid import grid_of, kick_means
 from spookax.study.recordings.recording import read_recording
 
 
@@ -149,6 +151,18 @@ def test_means_over_steps_keep_the_area(rng: np.random.Generator):
     np.testing.assert_allclose(means, held.reshape(steps, -1).mean(axis=1), atol=1e-3)
     aligned = np.arange(5) * h
     np.testing.assert_allclose(step_means(aligned, np.arange(5.0), h, 7), [0, 1, 2, 3, 4, 4, 4], atol=1e-12)
+
+
+def test_inputs_act_when_they_act_in_an_identification(tmp_path: Path):
+    """From half a step before to half a step after the beginning of each, where they are given at whole steps."""
+    scene = sx.read_scene(write(tmp_path, slider_yaml=SLIDER) / "slider.yaml")
+    time = 2 * scene.step * np.arange(30)
+    rows = [f"{t:.17g},{u:.17g}" for t, u in zip(time, np.sin(7 * time), strict=True)]
+    (tmp_path / "u.csv").write_text("\n".join(["t [s],u [V]", *rows]) + "\n")
+    (motor,) = scene.motors
+    found = kick_inputs(read_inputs(scene, [f"{motor}=u"], tmp_path / "u.csv", None).values)[:, 0]
+    wanted = kick_means(grid_of(time, scene.step), time, np.sin(7 * time))[: len(found)]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from spookax.study.judging.bands import DRAWS, directions, drawn
+from spookax.study.judging.posterior import without
 
 
 @pytest.mark.parametrize("size", [3, DRAWS, 40])
@@ -27,3 +28,18 @@ def test_draws_stay_within_bounds_and_on_their_side_of_one():
     found = drawn(z, np.eye(2), np.array([1.0, 0.0]), bounds, 12).z
     assert np.all((found >= bounds[0]) & (found <= bounds[1]))
     assert found[:, 0].max() > 0
+
+
+def test_a_direction_that_is_not_determined_is_left_out_of_a_covariance(rng):
+    """Nothing moves along it, the rest as before; rounding of a large variance leaves no negative ones behind."""
+    root = rng.normal(size=(3, 3))
+    covariance, free = root @ root.T, np.array([0.6, -0.8, 0.0])
+    rest = np.eye(3) - np.outer(free, free)
+    np.testing.assert_allclose(without(covariance, free), rest @ covariance @ rest, rtol=0, atol=1e-14)
+    alone = without(1e4 * np.outer(free, free) + np.diag([0.0, 0.0, 0.01]), free)
+    np.testing.assert_array_equal(alone, alone.T)
+    assert np.all(np.diag(alone) >= 0)
+    np.testing.assert_allclose(alone, np.diag([0.0, 0.0, 0.01]), rtol=0, atol=1e-11)
+    unknown = without(np.diag([1.0, 1.0, np.inf]), free)
+    assert unknown[2, 2] == np.inf
+    assert np.all(np.isfinite(unknown[:2, :2]))

@@ -84,7 +84,7 @@ def test_a_simulation_that_leaves_everything_predicts_nothing_from_there_on(monk
 
 @pytest.mark.slow
 def test_a_fit_of_all_readings_has_the_process_noise_that_was_chosen(tmp_path, monkeypatch):
-    """An angle that drifts: the last fit fails from the trajectories there are, and is begun anew along the readings."""
+    """Of an angle that drifts the last fit fails from the trajectories there are, and is begun anew."""
     monkeypatch.setattr(faulty_recordings, "FOLDER", tmp_path)
     found = faulty_recordings.identified("pendulum", "drift", 0)
     prediction = found.content["checks"]["prediction"]

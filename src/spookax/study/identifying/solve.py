@@ -35,6 +35,7 @@ from .restarts import other_starts, surprise
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
 _ROUNDS = 4  # of noise levels in the residual form
 _KEEP_EVERY = 5.0  # between two writings of the iterate [s]
+_TOLD = 1.0  # variance in the coordinates of the search, mostly logarithms: a number is known to a factor of e
 _LEAST_LOOKS = 30  # linearisations that intervals may take in any case
 _PLACINGS = 3  # of late readings, after the first
 
@@ -259,17 +260,25 @@ class Solver:
     def _anew(self, found: Attempt) -> Fit:
         """A fit of all readings with the parameters of one whose trajectories lead elsewhere in the end, as those of an
         unstable motion do: they begin along the readings, first with the parameters held, and with the process noise
-        that the evidence asked for.
+        that the evidence asked for. It may change with the parameters, but is held where it would run away: with so
+        much of it that nothing is told any more of a parameter that the first part of the readings told.
         """
         setup, z = self.setup, np.asarray(found.candidates[found.chosen].fit.iterate.z)
         problem, stage = dataclasses.replace(setup.problem, z0=z), setup.stages[-1]
         held = dataclasses.replace(problem, lower=z, upper=z)
-        settings = dataclasses.replace(self._settings(), process=False)
-        along, free = (Estimator(p, settings, self._say) for p in (held, problem))
-        for estimator in (along, free):
-            estimator.process, estimator.sensor = _levels(found.candidates[0].fit, stage)
-        start, _ = along.begin(dataclasses.replace(setup, problem=held).start(), stage)
-        return free.run(start, [stage])
+        first = found.candidates[0].fit
+
+        def begun(evidence: bool) -> Fit:
+            settings = dataclasses.replace(self._settings(), process=evidence)
+            along, free = (Estimator(p, settings, self._say) for p in (held, problem))
+            for estimator in (along, free):
+                estimator.process, estimator.sensor = _levels(first, stage)
+            start, _ = along.begin(dataclasses.replace(setup, problem=held).start(), stage)
+            return free.run(start, [stage])
+
+        fit = begun(evidence=True)
+        before, now = (np.diag(f.covariance) < _TOLD for f in (first, fit))
+        return begun(evidence=False) if np.any(before & ~now) else fit
 
     def _lowered(self, fit: Fit, ratio: np.ndarray) -> Fit:
         """The same with the process noise times a ratio, as far as trajectories can be followed so far down."""

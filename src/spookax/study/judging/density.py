@@ -133,18 +133,17 @@ def strayed(candidate: Candidate) -> bool:
 
 def enough(setup: Setup, candidates: Sequence[Candidate]) -> bool:
     """Whether lower densities need not be tried: the last two predict alike, all that is left is noise, or the best is
-    long ago and errors no longer fall. They do not fall and rise in order, so that one worse density says nothing.
+    long ago. Errors do not fall and rise in order, so that one worse density says nothing.
     """
     found = candidates[best(candidates)].error
     sd = {name: setup.sensor_sd[setup.channels.index(name)] for name in found}
     if found and all(found[name] < _NOISE * sd[name] for name in found):
         return True
+    if len(candidates) - 1 - best(candidates) >= _PATIENCE:
+        return True
     if len(candidates) < 2:
         return False
     (before, now), scores = candidates[-2:], np.array([c.score for c in candidates[-2:]])
-    falling = scores[1, 0] < _BETTER * scores[0, 0]
-    if len(candidates) - 1 - best(candidates) >= _PATIENCE and not falling:
-        return True
     # a sensor noise that fell as the density did weighs all as before: the same fit, which says nothing of a lower one
     weighed_anew = np.log(now.weight() / before.weight()) < np.log(FALL[0]) / 2
     return weighed_anew and bool(np.all(np.isclose(scores[0], scores[1], rtol=_SAME, atol=0.0)))

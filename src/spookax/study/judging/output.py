@@ -27,6 +27,7 @@ from ..running.setup import Setup
 from ..running.simulate import open_loop, predictions
 from ..running.touching import touching
 from .bands import drawn, spread
+from .posterior import without
 from .set_aside import kept, weights
 
 _UNKNOWN_SD = 1.0  # in z: a direction known to less than a factor of e counts as not determined
@@ -155,8 +156,7 @@ def bands(
         for taking, direction in _undetermined(information, np.flatnonzero(fit.reach == 0)):
             free = np.zeros(len(z))
             free[taking] = direction / np.linalg.norm(direction)
-            rest = np.eye(len(z)) - np.outer(free, free)
-            covariance = rest @ covariance @ rest
+            covariance = without(covariance, free)
     draws = drawn(z, covariance, fit.reach, (p.lower, p.upper), model.own.size + model.tangent_size)
     for i, part in enumerate(fit.parts or ()):
         own, path = np.asarray(fit.iterate.own[i]), fit.iterate.paths[i]

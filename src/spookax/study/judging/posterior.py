@@ -43,6 +43,16 @@ def factored(
     return vectors * np.sqrt(np.maximum(values, 0.0)), np.sign(reach) * np.where(unknown, 0.0, sd)
 
 
+def without(covariance: Float[np.ndarray, "p p"], direction: Float[np.ndarray, " p"]) -> Float[np.ndarray, "p p"]:
+    """A covariance with nothing left along a direction of length 1, and no square below zero whatever rounding does."""
+    known = np.isfinite(np.diag(covariance))
+    known = known[:, None] & known
+    values, vectors = np.linalg.eigh(np.where(known, covariance, 0.0))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    root = root - np.outer(direction, direction @ root)
+    return np.where(known, root @ root.T, covariance)
+
+
 def posterior_content(shared: ParameterMap, fit: Fit) -> dict[str, Any]:
     """The part `posterior` of `estimate.json`."""
     return {
