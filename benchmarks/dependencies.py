@@ -27,8 +27,8 @@ from spookax.constraints import frames, prepare
 from spookax.math import rotation, small
 from spookax.models import ParameterMap
 from spookax.models.parameters import natural_values
-from spookax.stepping import start
-from spookax.stepping.start import assembly_error
+from spookax.stepping import closing
+from spookax.stepping.start import assembly_error, coordinates_of, forward_kinematics, new_state
 from spookax.study.comparing.equation_error import EquationErrorFit, equation_error
 from spookax.study.comparing.simulation_error import simulation_error
 from spookax.study.file.against_scene import sensor_dimensions
@@ -107,10 +107,10 @@ def _ours(system: System, given: dict[str, float], params: Params) -> State:
 def _by_optimistix(system: System, given: dict[str, float], params: Params) -> State:
     """From the same pose of the tree: least squares of what is violated, in small motions d of all bodies."""
     fixed, prepared = tuple(system.axis_names().index(name) for name in given), prepare(system, params)
-    position = start._read(system, given, {})[2]
+    position = coordinates_of(system, given, {})[2]
     near = jnp.stack([position[name] for name in system.axis_names()])
     target = jnp.array(list(given.values()))
-    r, e = start._forward_kinematics(system, prepared, position)
+    r, e = forward_kinematics(system, prepared, position)
 
     def moved(d: jax.Array) -> tuple[jax.Array, jax.Array]:
         return r + d[:, :3], jax.vmap(rotation.plus)(e, d[:, 3:])
@@ -118,13 +118,13 @@ def _by_optimistix(system: System, given: dict[str, float], params: Params) -> S
     def violated(d: jax.Array, args: tuple[Params, jax.Array]) -> jax.Array:
         params, target = args
         kin = frames.kinematics(system, *moved(d), prepare(system, params).geometry)
-        found, _ = start._violations(system, params, kin, near, jnp.zeros(()))
-        return jnp.concatenate([found.gap.reshape(-1), start._miss(system, kin, target, fixed)])
+        found, _ = closing.violated(system, params, kin, near, jnp.zeros(()))
+        return jnp.concatenate([found.gap.reshape(-1), closing.missed(system, kin, target, fixed)])
 
     solver = optx.LevenbergMarquardt(rtol=1e-11, atol=1e-11)
     zero = jnp.zeros((system.num_bodies, 6))
     d = optx.least_squares(violated, solver, zero, args=(params, target), max_steps=60, throw=False).value
-    return start._state(system, *moved(d), zero, near)
+    return new_state(system, *moved(d), zero, near)
 
 
 def _slope(place: Callable[[Params], State]) -> Callable[[Params], Params]:
