@@ -1,7 +1,7 @@
 """Public recordings as a beginner would hand them over: a scene with guesses, a study without an estimator section.
 
 Masses and centres of mass that free swings cannot tell keep their nominal values. Angles are those of the joints.
-Scenes that this page writes name no step.
+Scenes that are written here name no step, but where a variant is about it.
 """
 
 import functools
@@ -256,9 +256,12 @@ SETS: dict[str, Callable[[], Set]] = {
 
 
 def _read(every: int, found: Set) -> Set:
-    """The same with every n-th sample."""
+    """The same with every n-th sample, and a step of 2.5 ms."""
+    scene = yaml.safe_load(found.scene.read_text(encoding="utf-8")) | {"step": 0.0025}
+    content = {key: value for key, value in scene.items() if key not in ("spookax", "name")}
     fitted, other = ([{**r, "every": every} for r in part] for part in (found.fitted, found.other))
-    return found._replace(fitted=fitted, other=other)
+    written = _written(f"{found.scene.stem}_every_{every}", content)
+    return found._replace(scene=written, fitted=fitted, other=other)
 
 
 # one at a time, by name: `trust.double_every_10`

@@ -39,7 +39,7 @@ Joints = dict[str, dict[str, Any]]
 def planned(
     scene: Scene, model: Multibody, sensors: tuple[str, ...], recording: Recording, grid: Grid
 ) -> tuple[BodyState, tuple[bool, ...]]:
-    """States at t_0 ... t_(K-1), and which axes the readings tell."""
+    """States at t_0 ... t_(K-1), and which axes lead there: those that are read and do not follow from others."""
     system, names, times = model.system, model.system.axis_names(), grid.times[:-1]
     position: dict[str, np.ndarray] = {}
     rate: dict[str, np.ndarray] = {}

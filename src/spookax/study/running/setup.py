@@ -101,13 +101,13 @@ class Setup:
         return dataclasses.replace(self, grids=grids, problem=problem)
 
     def plans(self) -> list[tuple[Path, tuple[bool, ...]]]:
-        """Where the first trajectory of every recording is meant to go, without noise, and which axes are measured."""
+        """Where the first trajectory of every recording is meant to go, without noise, and which axes lead."""
         found = []
         for recording, grid, scene in zip(self.clean, self.grids, self.beginnings, strict=True):
-            x, measured = planned(scene, self.model, self.sensors, recording, grid)
+            x, led = planned(scene, self.model, self.sensors, recording, grid)
             x = jax.tree.map(lambda a: np.concatenate([a, np.asarray(a)[-1:]]), x)
             w, guess = np.zeros((grid.steps, self.model.noise_size)), np.zeros((grid.steps, len(self.system.boxes)))
-            found.append((Path(x, w, guess, all_successful(grid.steps)), measured))
+            found.append((Path(x, w, guess, all_successful(grid.steps)), led))
         return found
 
     def start(self, plans: list[tuple[Path, tuple[bool, ...]]] | None = None) -> Iterate:
