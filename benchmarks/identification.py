@@ -12,7 +12,7 @@ import spookax as sx
 from spookax._compiled import QUICK, known_options
 from spookax.estimation import Settings
 from spookax.estimation.batch import step_blocks
-from spookax.estimation.batch.one_recording import Plan, filtered, first_state, follow, gains_of, linearised
+from spookax.estimation.batch.one_recording import Plan, filtered, first_spread, follow, gains_of, linearised
 from spookax.estimation.batch.simulator_form import Estimator
 from spookax.estimation.linearise import before, linearise
 from spookax.study.file.against_scene import sensor_dimensions
@@ -66,7 +66,7 @@ def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> lis
     z = jnp.concatenate([it.z, own])
     lin = linearised(stage.model, z, noise, path, samples)
     x0 = jax.tree.map(lambda a: a[0], path.x)
-    _, P0, Y0 = first_state(stage.model, z, x0, np.asarray(setup.problem.initial_sd))
+    P0, Y0 = first_spread(stage.model, z, x0, np.asarray(setup.problem.initial_sd), lin[0])
     plan = Plan(before(path.x), path.w, gains_of(lin))
     case = f"{path.w.shape[0]} steps"
     whole = timed(lambda: estimator.linear(stage, it))

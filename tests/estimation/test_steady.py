@@ -9,7 +9,7 @@ import spookax as sx
 from spookax.estimation import linearise
 from spookax.estimation.batch.one_recording import Plan, follow
 from spookax.models import Free, Multibody, ParameterMap, ProcessNoise
-from spookax.protocol import Noise, Samples
+from spookax.protocol import FreeDirections, Noise, Samples
 from spookax.scene import Scene
 
 pytestmark = pytest.mark.timeout(300)
@@ -43,6 +43,13 @@ SCALING = ["bodies.arm.inertia.zz", "bodies.bob.inertia.xx", "joints.elbow.frict
 OTHERS = ["motors.drive.gain", "gravity.z"]
 
 
+class InAllDirections(Multibody):
+    """A scene whose derivatives leave nothing out; those along its joints: tests/models/test_joint_tangent.py."""
+
+    def offers(self, capability):
+        return None if capability is FreeDirections else super().offers(capability)
+
+
 @pytest.fixture(scope="module")
 def swing():
     """Model, parameters, noise, a noisy trajectory and its samples."""
@@ -50,7 +57,7 @@ def swing():
     numbers = {"bodies.arm.inertia.zz": 0.02, "bodies.bob.inertia.xx": 0.005, "joints.elbow.friction.viscous": 0.01}
     numbers |= {"motors.drive.gain": 0.5, "gravity.z": -9.81}
     shared = ParameterMap(system, tuple(Free(path, numbers[path], transform="identity") for path in SCALING + OTHERS))
-    model = Multibody(system, params, shared, ParameterMap(system, ()), ProcessNoise("joints", 1.0), (0,))
+    model = InAllDirections(system, params, shared, ParameterMap(system, ()), ProcessNoise("joints", 1.0), (0,))
     z, noise, rng = jnp.asarray(shared.start()), Noise(jnp.asarray(1.0), jnp.array([1e-3])), np.random.default_rng(0)
     u = jnp.asarray(rng.normal(size=(STEPS, 1)))
     state = sx.state_from_joints(system, params, {"elbow": {"position": 0.7, "rate": 2.0}})

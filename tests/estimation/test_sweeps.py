@@ -83,12 +83,12 @@ def sweep(rng) -> Sweep:
 
 
 def numpied(lin: Linearised) -> Linearised:
-    return Linearised(*(np.asarray(a) for a in lin))
+    return jax.tree.map(np.asarray, lin)
 
 
 def dense(sweep: Sweep, first: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Residuals R X + c in X = (dx_first, dw_first ..., dz), and the states as maps of X: dx_k = M_k X."""
-    lin, w = numpied(Linearised(*(a[first:] for a in sweep.lin))), np.asarray(sweep.w)[first:]
+    lin, w = numpied(jax.tree.map(lambda a: a[first:], sweep.lin)), np.asarray(sweep.w)[first:]
     (steps, n, m), p = lin.B.shape, lin.C.shape[2]
     total = n + steps * m + p
     unit = np.eye(total)
@@ -212,14 +212,14 @@ def test_what_was_not_seen_does_not_matter(sweep):
     assert 0.1 < np.mean(missing) < 0.4
     strange = sweep.samples._replace(y=jnp.where(missing, jnp.nan, sweep.samples.y))
     lin = linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, strange)
-    for a, b in zip(lin, sweep.lin, strict=True):
+    for a, b in zip(jax.tree.leaves(lin), jax.tree.leaves(sweep.lin), strict=True):
         np.testing.assert_array_equal(a, b)
     assert np.all(np.asarray(lin.H)[missing[:, 0]] == 0)
     # rows that are not there at all: gains from the channels of one step and no other
     alone = sweep.samples._replace(weight=jnp.zeros_like(sweep.samples.weight).at[10].set(1.0))
     gains = feedback_gains(linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone))
     assert np.all(np.asarray(gains[11:]) == 0)
-    short = Linearised(*(a[:11] for a in linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone)))
+    short = jax.tree.map(lambda a: a[:11], linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone))
     close(gains[:11], feedback_gains(short))
 
 
@@ -232,7 +232,7 @@ def test_blocks_are_the_whole(sweep, rng, monkeypatch):
     monkeypatch.setattr(step_blocks, "BLOCK", STEPS // 3)
     lin = linearised(MODEL, jnp.zeros(3), NOISE, sweep.path, sweep.samples)
     assert len(lin) == 3
-    for found, wanted in zip(step_blocks.joined(lin), sweep.lin, strict=True):
+    for found, wanted in zip(*map(jax.tree.leaves, (step_blocks.joined(lin), sweep.lin)), strict=True):
         close(found, wanted)
     f, left = filtered(lin, sweep.w, sweep.Y0, sweep.P0)
     for found, wanted in zip(step_blocks.joined(f), sweep.filtered, strict=True):

@@ -20,6 +20,7 @@ from spookax.protocol import (
     CarriedPoses,
     ConstrainedStart,
     FirstSpread,
+    FreeDirections,
     HeldNoise,
     Noise,
     PlanTracking,
@@ -139,7 +140,7 @@ def wrapped(kind: type) -> bool:
 
 
 WITHOUT = {  # what a wrapper does not pass on, for the reason in its docstring
-    "WithParameters": {HeldNoise, StepDuration},
+    "WithParameters": {FreeDirections, HeldNoise, StepDuration},
     "JointMotion": set(CAPABILITIES) - {FirstSpread, HeldNoise, StepDuration},  # no other step than its equations'
 }
 

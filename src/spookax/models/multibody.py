@@ -24,6 +24,7 @@ from ..protocol import (
     CarriedPoses,
     ConstrainedStart,
     FirstSpread,
+    FreeDirections,
     HeldNoise,
     Noise,
     PlanTracking,
@@ -38,6 +39,7 @@ from ..stepping.delay import longest
 from ..stepping.inverse import multipliers
 from ..stepping.spook import advance, default_solver, step_rows
 from ..system import Params, State, System
+from . import joint_tangent
 from .parameters import ParameterMap
 
 _YIELDING = 1e-4  # of axes in loops that are pushed
@@ -83,6 +85,7 @@ class Multibody(
     AbstractResidualModel,
     SearchedStep,
     CarriedPoses,
+    FreeDirections,
     HeldNoise,
     ConstrainedStart,
     FirstSpread,
@@ -98,6 +101,7 @@ class Multibody(
     noise: ProcessNoise
     sensors: tuple[int, ...] = eqx.field(static=True)  # sensors of the recording, in channel order
     followed: tuple[bool, ...] = eqx.field(static=True)  # axes that a tracking rollout holds to the plan
+    along_joints: bool = eqx.field(static=True)  # states stay where stiff joints are closed, wherever the unknowns go
     tangent_size: int = eqx.field(static=True)
     noise_size: int = eqx.field(static=True)
     num_channels: int = eqx.field(static=True)
@@ -115,6 +119,8 @@ class Multibody(
         self.system, self.params, self.shared, self.own, self.noise = system, params, shared, own, noise
         self.sensors = sensors
         self.followed = followed or (True,) * len(system.axes)
+        unknown = (*shared.paths, *own.paths)
+        self.along_joints = noise.kind == "joints" and joint_tangent.applies(system, params, unknown)
         self.tangent_size = 12 * system.num_bodies + len(system.elements) + 3 * len(system.force_sensors)
         self.noise_size = noise.size(system)
         self.num_channels = sum(system.sensors[i].size for i in sensors)
@@ -149,6 +155,7 @@ class Multibody(
         bounces, on_bodies = self.system.contacts.bounces, self.noise.kind != "joints"
         moved = bounces or bool(self.system.force_sensors)
         lacks = (capability is CarriedPoses and moved) or (capability is HeldNoise and (moved or on_bodies))
+        lacks = lacks or (capability is FreeDirections and not self.along_joints)
         return None if lacks else super().offers(capability)
 
     # --- states
@@ -190,6 +197,20 @@ class Multibody(
         turn = jax.vmap(rotation.minus)(x1.e, x0.e)
         parts = (x1.p - x0.p, turn, x1.c - x0.c, x1.v - x0.v, x1.w - x0.w)
         return jnp.concatenate([part.reshape(-1) for part in parts])
+
+    @property
+    def free_size(self) -> tuple[int, int]:
+        count = len(joint_tangent.free_axes(self.system))
+        return count + self._inner, count
+
+    def free_directions(self, x: BodyState, p: Prep) -> tuple[Float[Array, "n r"], Float[Array, "r n"]]:
+        d = joint_tangent.directions(self.system, p.engine, self.engine_state(x, p.com))
+        inner, none = jnp.eye(self._inner, dtype=d.poses.dtype), jnp.zeros_like(d.poses)
+        beside = jnp.zeros((self._inner, d.poses.shape[1]), dtype=none.dtype)
+        aside = jnp.zeros((self._half, self._inner), dtype=none.dtype)
+        along = [[d.poses, aside, none], [beside, inner, beside], [d.turning, aside, d.rates]]
+        read = [[d.read_poses, beside.T, none.T], [aside.T, inner, aside.T], [none.T, beside.T, d.read_rates]]
+        return jnp.block(along), jnp.block(read)
 
     def start(self, x: BodyState, p: Prep) -> BodyState:
         state = closing.project(self.system, p.engine, self.engine_state(x, p.com))

@@ -6,6 +6,7 @@ from .capabilities import CAPABILITIES as CAPABILITIES
 from .capabilities import CarriedPoses as CarriedPoses
 from .capabilities import ConstrainedStart as ConstrainedStart
 from .capabilities import FirstSpread as FirstSpread
+from .capabilities import FreeDirections as FreeDirections
 from .capabilities import HeldNoise as HeldNoise
 from .capabilities import PlanTracking as PlanTracking
 from .capabilities import SearchedStep as SearchedStep

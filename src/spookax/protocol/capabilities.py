@@ -53,6 +53,24 @@ class CarriedPoses(eqx.Module):
         """Box-plus of the last n - `carried` components alone, without touching the pose."""
 
 
+class FreeDirections(eqx.Module):
+    """States that stay on a surface of their space (closed joints): a few directions lead along it. Estimators then
+    work with coordinates of these directions; what leads off the surface is left out of their derivatives.
+    """
+
+    @property
+    @abc.abstractmethod
+    def free_size(self) -> tuple[int, int]:
+        """How many directions move what is carried (`CarriedPoses`), and how many the rest alone."""
+
+    @abc.abstractmethod
+    def free_directions(self, x: StateTree, p: Any) -> tuple[Float[Array, "n r"], Float[Array, "r n"]]:
+        """The directions as tangent vectors, first those that move what is carried; and rows that read coordinates off
+        a tangent vector along the surface, of what is carried off that alone and of the rest off the rest alone. Rows
+        times directions is one.
+        """
+
+
 class HeldNoise(eqx.Module):
     """Noise whose effect can be held while parameters change: the estimator then moves one and not the other."""
 
@@ -108,4 +126,13 @@ class StepDuration(eqx.Module):
         """Length of a step. [s]"""
 
 
-CAPABILITIES = (SearchedStep, CarriedPoses, HeldNoise, ConstrainedStart, FirstSpread, PlanTracking, StepDuration)
+CAPABILITIES = (
+    SearchedStep,
+    CarriedPoses,
+    FreeDirections,
+    HeldNoise,
+    ConstrainedStart,
+    FirstSpread,
+    PlanTracking,
+    StepDuration,
+)

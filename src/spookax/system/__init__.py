@@ -7,6 +7,7 @@ from .params import locate as locate
 from .params import put as put
 from .state import State as State
 from .system import System as System
+from .topology import WORLD as WORLD
 from .topology import Axis as Axis
 from .topology import BoxKind as BoxKind
 from .topology import Joint as Joint

@@ -22,7 +22,7 @@ from .one_recording import (
     Plan,
     cost_of,
     filtered,
-    first_state,
+    first_spread,
     follow,
     follow_and_linearise,
     gains_of,
@@ -158,7 +158,7 @@ class AllRecordings:
         self, stage: Stage, z: AnyArray, path: Path, lin: list[Linearised], *beside: Callable[[], float]
     ) -> tuple[Part, list[float]]:
         x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-        _, P0, Y0 = first_state(stage.model, z, x0, np.asarray(self.problem.initial_sd))
+        P0, Y0 = first_spread(stage.model, z, x0, np.asarray(self.problem.initial_sd), lin[0])
         return self.filtered_part(lin, path.w, Y0, P0, *beside)
 
     @staticmethod

@@ -48,7 +48,7 @@ def relevelled(lin: Linearised, process: Array, sensor: Float[Array, " channels"
     channel = jnp.tile(sensor, lin.e.shape[1] // sensor.shape[0])
     channel, process = channel[None, :, None], jnp.reshape(process, (1, 1, -1))
     H, J, D = lin.H / channel, process * lin.J / channel, lin.D / channel
-    return Linearised(lin.A, process * lin.B, lin.C, H, J, D, lin.e / channel[..., 0])
+    return lin._replace(B=process * lin.B, H=H, J=J, D=D, e=lin.e / channel[..., 0])
 
 
 def _part(levels: Float[Array, " l"], carry: Carry, lin: Linearised, w: Array, channels: int) -> tuple[Scalar, Carry]:

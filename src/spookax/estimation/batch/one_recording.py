@@ -15,9 +15,21 @@ from ..._compiled import compiled, seldom_called
 from ..._threads import beside
 from ..._typing import AnyArray, Array, Float, Scalar
 from ...math import small
-from ...protocol import AbstractModel, HeldNoise, Noise, Samples
+from ...protocol import AbstractModel, FreeDirections, HeldNoise, Noise, Samples
 from ...protocol.asked import admissible, carried, first_sd, stepped, tracking_gain
-from ..linearise import Linearised, Path, StepRows, before, chunked, completed, residuals, step_rows
+from ..linearise import (
+    Directions,
+    Linearised,
+    Path,
+    StepRows,
+    before,
+    carried_directions,
+    chunked,
+    completed,
+    directions,
+    residuals,
+    step_rows,
+)
 from . import step_blocks
 from .levels import relevelled
 from .step_blocks import joined, joined_path, split, split_path
@@ -40,6 +52,17 @@ def first_state(model: AbstractModel, z: Array, x0: Any, sd: Array) -> tuple[Any
     T, Y0 = jac[:, :n], jac[:, n:]
     root = T * first_sd(model, x, model.prepare(z), sd)[None]
     return x, root @ root.T, Y0
+
+
+def first_spread(
+    model: AbstractModel, z: AnyArray, x0: Any, sd: AnyArray, lin: Linearised
+) -> tuple[np.ndarray, np.ndarray]:
+    """P_0 and Y_0 of `first_state` in the coordinates of dx; `lin`: of steps that begin at x0."""
+    _, P0, Y0 = first_state(model, z, x0, sd)
+    if lin.directions is None:
+        return np.asarray(P0), np.asarray(Y0)
+    read = np.asarray(lin.directions.read)[0]
+    return read @ np.asarray(P0) @ read.T, read @ np.asarray(Y0)
 
 
 class Plan(NamedTuple):
@@ -131,15 +154,16 @@ def _costs(
     return step_blocks.mapped(partial(_cost, model, z, noise), split_path(path), split(samples))
 
 
-_step_rows, _completed = compiled(step_rows), compiled(completed)
+_directions, _step_rows, _completed = compiled(directions), compiled(step_rows), compiled(completed)
 
 
 def _linearised(
     model: AbstractModel, z: AnyArray, noise: Noise, kept: float, path: Path, samples: Samples
 ) -> Linearised:
-    # two programs: they compile side by side, and both together run faster than one
-    rows = _step_rows(model, z, noise, path, samples)
-    return _completed(model, z, noise, path, samples, rows, np.asarray(kept))
+    # several programs: they compile side by side, and all together run faster than one
+    free = None if model.offers(FreeDirections) is None else _directions(model, z, path.x)
+    rows = _step_rows(model, z, noise, path, samples, free)
+    return _completed(model, z, noise, path, samples, rows, np.asarray(kept), free)
 
 
 def linearised(
@@ -200,6 +224,8 @@ def _replan(
     L: Array, model: AbstractModel, x: Any, w: Array, lin: Linearised, f: Filtered, dz: Array, alpha: Array
 ) -> tuple[Array, tuple[Any, Array]]:
     L, (dx, new_w) = smooth_on(lin, w, f, dz, L)
+    if lin.directions is not None:
+        dx = jnp.einsum("kij,kj->ki", lin.directions.along, dx)
     return L, (jax.vmap(model.retract)(x, alpha * dx), w + alpha * (new_w - w))
 
 
@@ -217,7 +243,7 @@ def replan(
     def one(L: Array, *block: Any):
         return _replan(L, model, *block, dz, np.asarray(alpha))
 
-    still = np.zeros(model.tangent_size)
+    still = np.zeros(lin[0].A.shape[1])
     _, parts = step_blocks.backward(one, still, split(before(path.x)), split(path.w), lin, f)
     return Plan(*joined(parts), gains)
 
@@ -236,11 +262,12 @@ def nudged(model: AbstractModel, path: Path, lin: Sequence[Linearised], f: Seque
 
 @compiled
 def _gains(V: Array, lin: Linearised) -> tuple[Array, Array]:
-    return gains_on(lin, V)
+    V, K = gains_on(lin, V)
+    return V, K if lin.directions is None else K @ lin.directions.read
 
 
 def gains_of(lin: Sequence[Linearised]) -> list[Float[Array, "steps m n"]]:
-    """`feedback_gains` in blocks."""
+    """`feedback_gains` in blocks, of departures as tangents."""
     n = lin[0].A.shape[1]
     return step_blocks.backward(_gains, np.zeros((n, n)), lin)[1]
 
@@ -292,17 +319,23 @@ def preparations(
     """
     path, samples = split_path(path)[0], split(samples)[0]
     (steps, m), n, p, c = path.w.shape, model.tangent_size, z.shape[0], samples.y[0].size
+    half, tangents, free = carried(model), n, model.offers(FreeDirections)
+    along = None
+    if free is not None:
+        n = sum(free.free_size)
+        along = Directions(_empty(steps + 1, tangents, n), _empty(steps + 1, n, tangents))
     shapes = ((n, n), (n, m), (n, p), (c, n), (c, m), (c, p), (c,))
     lin = Linearised(*(_empty(steps, *shape) for shape in shapes))
+    lin = lin._replace(directions=None if along is None else before(along))
     shapes = ((n,), (n, p), (n, n), (n, c), (c,), (c, p), (c,), (c, p), ())
     f = Filtered(*(_empty(steps, *shape) for shape in shapes))
-    shapes, half = ((n, n), (n, m), (n, p)), carried(model)
-    A, B, C = (_empty(steps, rows - half, columns) for rows, columns in shapes)
-    push = _empty(steps, n - half, n - half) if model.offers(HeldNoise) is not None else None
+    rates, pushes = n - carried_directions(model), tangents - half
+    A, B, C = (_empty(steps, rates, columns) for columns in (tangents, m, p))
+    push = _empty(steps, rates, pushes) if model.offers(HeldNoise) is not None else None
     x, x0 = before(path.x), jax.tree.map(lambda a: a[0], path.x)
     calls = [
-        partial(_step_rows.prepare, model, z, noise, path, samples),
-        partial(_completed.prepare, model, z, noise, path, samples, StepRows(A, B, C, push), np.asarray(kept)),
+        partial(_step_rows.prepare, model, z, noise, path, samples, along),
+        partial(_completed.prepare, model, z, noise, path, samples, StepRows(A, B, C, push), np.asarray(kept), along),
         partial(first_state.prepare, model, z, x0, np.asarray(1.0)),
         partial(_noise_cost.prepare, model, z, x, path.w, z),
         partial(_filter.prepare, (np.zeros((n, p + 1)), np.eye(n)), lin, path.w),
@@ -312,4 +345,6 @@ def preparations(
     ]
     if not kept:
         del calls[3]
+    if along is not None:
+        calls.append(partial(_directions.prepare, model, z, path.x))
     return calls, lin, f

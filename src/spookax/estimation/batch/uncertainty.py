@@ -41,7 +41,11 @@ def _innovations(lin: Linearised, f: Filtered) -> Float[Array, "steps c"]:
 
 @compiled
 def _covariance(after: tuple[Array, Array], lin: Linearised, f: Filtered, cov_z: Array):
-    return smooth_covariance_on(lin, f, cov_z, after)
+    before, P = smooth_covariance_on(lin, f, cov_z, after)
+    if lin.directions is not None:
+        along = lin.directions.along
+        P = along @ P @ jnp.swapaxes(along, 1, 2)
+    return before, P
 
 
 def state_uncertainty(lin: list[Linearised], f: list[Filtered], covariance: np.ndarray) -> Uncertainty:
@@ -51,6 +55,9 @@ def state_uncertainty(lin: list[Linearised], f: list[Filtered], covariance: np.n
     before, found = step_blocks.backward(lambda *at: _covariance(*at, covariance), after, lin, f)
     N, T, Y, P = map(np.asarray, (*before, f[0].Y, f[0].P))
     first = FirstState(P[0] - P[0] @ N @ P[0], Y[0] + P[0] @ T)
+    if (free := lin[0].directions) is not None:
+        along = np.asarray(free.along)[0]
+        first = FirstState(along @ first.covariance @ along.T, along @ first.moves)
     return Uncertainty(joined(found), joined(step_blocks.mapped(_innovations, lin, f)), first)
 
 

@@ -43,8 +43,9 @@ class WithParameters(AbstractModel, SearchedStep, CarriedPoses, ConstrainedStart
 
     The state is an `AugmentedState(x, z)`, its tangent that of x followed by the p parameters; it has no parameters
     itself (an empty z). Every recursive estimator and smoother takes it; with constant parameters an extended filter is
-    the recursive form of the joint batch problem (Friedland 1969). It can do what its model can, but for two:
-    hold the effect of noise (it has no parameters that change) and say how long its step is (it depends on the state).
+    the recursive form of the joint batch problem (Friedland 1969). It can do what its model can, but for three:
+    hold the effect of noise (it has no parameters that change), say how long its step is (it depends on the state) and
+    name free directions (filters move in all).
     """
 
     model: AbstractModel

@@ -202,7 +202,7 @@ class Solver:
             if density.enough(self.setup, tried):
                 break
             fit = self._warm(setup, tried[-1].fit, factor, self._settings_of_chain(rough=True))
-            if not _usable(fit):
+            if not _usable(fit) or fit.result == ESTIMATE_RESULTS.iteration_limit:  # an even lower one is no nearer
                 break
             tried.append(density.candidate(self.setup, self.left_out, fit, self._seen_alike(setup, fit, tried[0].fit)))
             if first:
