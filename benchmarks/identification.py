@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import spookax as sx
 from spookax._compiled import QUICK, known_options
@@ -66,7 +65,7 @@ def _pieces(setup: Setup, first: int, process: Any, sensor: Any, it: Any) -> lis
     z = jnp.concatenate([it.z, own])
     lin = linearised(stage.model, z, noise, path, samples)
     x0 = jax.tree.map(lambda a: a[0], path.x)
-    P0, Y0 = first_spread(stage.model, z, x0, np.asarray(setup.problem.initial_sd), lin[0])
+    P0, Y0 = first_spread(stage.model, z, x0, setup.problem.initial_sd, lin[0])
     plan = Plan(before(path.x), path.w, gains_of(lin))
     case = f"{path.w.shape[0]} steps"
     whole = timed(lambda: estimator.linear(stage, it))

@@ -1,6 +1,7 @@
 """Derivatives along the joints beside those in all directions of all bodies: one problem, two roads to its numbers."""
 
 import functools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +104,10 @@ def solved(kind, h, joints, start):
     model, z, noise, path, samples = problem(kind, *built(joints, h), start)
     lin = linearised(model, z, noise, path, samples, 1.0)
     first = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-    P0, Y0 = first_spread(model, z, first, np.asarray(0.3), lin[0])
+    P0, Y0 = map(np.asarray, first_state(model, z, first, np.asarray(0.3))[1:])
+    if (free := lin[0].directions) is not None:
+        read = np.asarray(free.read)[0]
+        P0, Y0 = read @ P0 @ read.T, read @ Y0
     return filtered(lin, path.w, Y0, P0)[1], lin[0].A.shape[1]
 
 
@@ -156,10 +160,22 @@ def test_first_states_are_spanned():
     model, z, noise, path, samples = problem(Multibody, *built(joints, 1e-3), start)
     lin = linearised(model, z, noise, path, samples)[0]
     first = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-    small, _ = first_spread(model, z, first, np.asarray(0.3), lin)
+    small, _ = first_spread(model, z, first, 0.3, lin)
     _, whole, _ = first_state(model, z, first, np.asarray(0.3))
+    assert lin.directions is not None
     along = np.asarray(lin.directions.along)[0]
     np.testing.assert_allclose(along @ small @ along.T, whole, rtol=0, atol=5e-3 * np.abs(whole).max())
+
+
+def test_a_tree_starts_anywhere_along_its_joints():
+    """Positions by sd and rates by ten times as much, whatever the parameters are; loops are closed first."""
+    joints, start, count = MECHANISMS["table, spinning rod"]
+    model, z, noise, path, samples = problem(Multibody, *built(joints, 2e-3), start)
+    lin = linearised(model, z, noise, path, samples)[0]
+    P0, Y0 = first_spread(model, z, jax.tree.map(lambda a: np.asarray(a)[0], path.x), 0.3, lin)
+    np.testing.assert_array_equal(P0, np.diag(np.repeat([0.3, 3.0], count) ** 2))
+    assert Y0.shape == (2 * count, len(z))
+    assert not Y0.any()
 
 
 def offers(joints, unknown=(), noise="joints", more=None):
@@ -185,5 +201,8 @@ def test_where_states_leave_the_joints_all_directions_count():
 
 
 def test_what_closes_a_loop_has_no_directions_of_its_own():
-    system, _ = sx.build(sx.read_scene("scenes/four_bar.yaml"))
+    system, params = sx.build(sx.read_scene(Path(__file__).parents[2] / "scenes" / "four_bar.yaml"))
+    none = ParameterMap(system, ())
+    model = Multibody(system, params, none, none, ProcessNoise("joints", 1.0), ())
+    assert model.free_sd(1.0) is None, "its first state has to close the loop"
     assert len(system.axes) > len(joint_tangent.free_axes(system)) == system.num_bodies

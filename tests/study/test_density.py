@@ -23,6 +23,17 @@ def test_the_best_over_the_longest_time_that_is_predicted_at_all():
     assert not density.told(candidates([0.9, 0.6], [0.8, 0.7]))
 
 
+def test_where_the_end_is_out_of_reach_all_shorter_times_count():
+    """An arm that only its controller holds: after half the time errors are what the motion makes of them."""
+    arm = candidates([2.20, 0.062, 0.0038, 0.0025, 0.0011], [1.41, 0.052, 0.0079, 0.0055, 0.0035])
+    assert density.best(arm) == 0
+    a_little, clearly = [2.2, 0.052, 0.0043, 0.0021, 0.0009], [2.2, 0.03, 0.002, 0.001, 0.0005]
+    assert density.best([*arm[:1], *candidates(a_little)]) == 0
+    assert density.best([*arm[:1], *candidates(clearly)]) == 1
+    # the end is predicted: it decides alone
+    assert density.best(candidates([0.3, 0.01, 0.001], [0.2, 0.02, 0.002])) == 1
+
+
 def test_of_those_that_are_as_good_the_one_with_the_most_noise():
     assert density.best(candidates([0.3], [0.1005], [0.1], [0.1001])) == 1
 

@@ -212,6 +212,11 @@ class Multibody(
         read = [[d.read_poses, beside.T, none.T], [aside.T, inner, aside.T], [none.T, beside.T, d.read_rates]]
         return jnp.block(along), jnp.block(read)
 
+    def free_sd(self, sd: float) -> Float[np.ndarray, " r"] | None:
+        count = self.free_size[1]
+        bound = self.system.dependent or len(self.system.constraints) > 0 or self._inner > 0
+        return None if bound else sd * np.repeat([1.0, 10.0], count)
+
     def start(self, x: BodyState, p: Prep) -> BodyState:
         state = closing.project(self.system, p.engine, self.engine_state(x, p.com))
         return self.body_state(state, p.com)

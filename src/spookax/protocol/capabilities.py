@@ -8,6 +8,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 
 from .._results import STEP_RESULTS
 from .._typing import Array, Float, Scalar
@@ -68,6 +69,12 @@ class FreeDirections(eqx.Module):
         """The directions as tangent vectors, first those that move what is carried; and rows that read coordinates off
         a tangent vector along the surface, of what is carried off that alone and of the rest off the rest alone. Rows
         times directions is one.
+        """
+
+    @abc.abstractmethod
+    def free_sd(self, sd: float) -> Float[np.ndarray, " r"] | None:
+        """Standard deviations of a first state along them where that of positions is `sd`, if it is free to go along
+        all of them and no parameter moves it. None: `ConstrainedStart` tells.
         """
 
 

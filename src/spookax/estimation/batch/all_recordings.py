@@ -158,7 +158,7 @@ class AllRecordings:
         self, stage: Stage, z: AnyArray, path: Path, lin: list[Linearised], *beside: Callable[[], float]
     ) -> tuple[Part, list[float]]:
         x0 = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-        P0, Y0 = first_spread(stage.model, z, x0, np.asarray(self.problem.initial_sd), lin[0])
+        P0, Y0 = first_spread(stage.model, z, x0, self.problem.initial_sd, lin[0])
         return self.filtered_part(lin, path.w, Y0, P0, *beside)
 
     @staticmethod

@@ -54,11 +54,23 @@ def first_state(model: AbstractModel, z: Array, x0: Any, sd: Array) -> tuple[Any
     return x, root @ root.T, Y0
 
 
+@seldom_called
+def _placed(model: AbstractModel, z: Array, x0: Any) -> Any:
+    return admissible(model, x0, model.prepare(z))
+
+
+def _free_sd(model: AbstractModel, sd: float) -> np.ndarray | None:
+    free = model.offers(FreeDirections)
+    return None if free is None else free.free_sd(sd)
+
+
 def first_spread(
-    model: AbstractModel, z: AnyArray, x0: Any, sd: AnyArray, lin: Linearised
+    model: AbstractModel, z: AnyArray, x0: Any, sd: float, lin: Linearised
 ) -> tuple[np.ndarray, np.ndarray]:
-    """P_0 and Y_0 of `first_state` in the coordinates of dx; `lin`: of steps that begin at x0."""
-    _, P0, Y0 = first_state(model, z, x0, sd)
+    """P_0 and Y_0 of an admissible state in the coordinates of dx, see `first_state`; `lin`: of steps from there."""
+    if (free := _free_sd(model, sd)) is not None:
+        return np.diag(free**2), np.zeros((len(free), len(z)))
+    _, P0, Y0 = first_state(model, z, x0, np.asarray(sd))
     if lin.directions is None:
         return np.asarray(P0), np.asarray(Y0)
     read = np.asarray(lin.directions.read)[0]
@@ -111,8 +123,7 @@ def follow(
 def _followed(
     model: AbstractModel, z: AnyArray, noise: Noise, plan: Plan, u: AnyArray | list[AnyArray], guess: AnyArray
 ) -> Iterator[Path]:
-    x0, *_ = first_state(model, z, jax.tree.map(lambda a: np.asarray(a)[0], plan.x), np.asarray(1.0))
-    end = x0, guess
+    end = _placed(model, z, jax.tree.map(lambda a: np.asarray(a)[0], plan.x)), guess
     for block in zip(split(plan.x), split(plan.w), plan.gains, split(u), strict=True):
         end, path = _follow(model, z, noise, *block, *end)
         yield path
@@ -336,7 +347,7 @@ def preparations(
     calls = [
         partial(_step_rows.prepare, model, z, noise, path, samples, along),
         partial(_completed.prepare, model, z, noise, path, samples, StepRows(A, B, C, push), np.asarray(kept), along),
-        partial(first_state.prepare, model, z, x0, np.asarray(1.0)),
+        partial(_placed.prepare, model, z, x0),
         partial(_noise_cost.prepare, model, z, x, path.w, z),
         partial(_filter.prepare, (np.zeros((n, p + 1)), np.eye(n)), lin, path.w),
         partial(_replan.prepare, np.zeros(n), model, x, path.w, lin, f, z, np.asarray(1.0)),
@@ -345,6 +356,8 @@ def preparations(
     ]
     if not kept:
         del calls[3]
+    if _free_sd(model, 1.0) is None:
+        calls.append(partial(first_state.prepare, model, z, x0, np.asarray(1.0)))
     if along is not None:
         calls.append(partial(_directions.prepare, model, z, path.x))
     return calls, lin, f

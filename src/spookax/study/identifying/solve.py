@@ -33,6 +33,7 @@ from ..running.setup import Setup
 from .restarts import other_starts, surprise
 
 _ROUGHLY = 1e-3  # tolerance of the fits that only tell which density predicts best
+_RAN_AWAY = 1e3  # times a fit's cost: that of its trajectories with less noise, which do not follow the motion any more
 _ROUNDS = 4  # of noise levels in the residual form
 _KEEP_EVERY = 5.0  # between two writings of the iterate [s]
 _TOLD = 1.0  # variance in the coordinates of the search, mostly logarithms: a number is known to a factor of e
@@ -208,6 +209,8 @@ class Solver:
             if first:
                 self.chosen = density.best(tried)
                 self.fit = tried[self.chosen].fit
+            if fit.history[0].cost > _RAN_AWAY * tried[-2].fit.cost:  # and is caught again only by chance
+                break
         self.phase = phase
         return tried
 

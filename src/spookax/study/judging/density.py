@@ -24,6 +24,7 @@ _LEFT_OUT_OF_MANY = 1 / 2  # of every third of three and more; what comes before
 FALL = (10**-0.5,) * 10  # from one density to the next
 _SAME = 0.02  # relative change of an error that is none
 _BETTER = 0.97  # ratio of errors that counts as better
+_CLEARLY = 0.8  # the same where the motion decides how large errors are
 _PATIENCE = 4  # densities in a row, a hundredth at the end, that are no better
 _HOPELESS = 0.5  # of the signal: an error that no fit can be told by
 _NOISE = 1.5  # times the sensors' noise: nothing to be gained
@@ -110,15 +111,18 @@ def prediction_error(setup: Setup, fit: Fit, left: Sequence[np.ndarray]) -> tupl
 
 
 def best(candidates: Sequence[Candidate]) -> int:
-    """The candidate that predicts best, over the longest time that one of them predicts at all; of those that are as
-    good, the one with the most process noise.
+    """The candidate that predicts best what was left out; of those that are as good, the one with the most process
+    noise. Where none predicts it to its end (an unstable motion), all shorter times count that one of them predicts:
+    near the longest of them errors are as large as the motion makes them, and which fit is ahead is chance. There the
+    evidence stands unless another one is clearly better.
     """
     scores = np.array([c.score for c in candidates])
     usable = np.flatnonzero(scores.min(axis=0) < _HOPELESS)
     if not usable.size:
         return 0
-    found = scores[:, usable[0]]
-    return int(np.argmax(found <= found.min() / _BETTER))
+    to_the_end = usable[0] == 0
+    found = scores[:, 0] if to_the_end else np.exp(np.mean(np.log(scores[:, usable]), axis=1))
+    return int(np.argmax(found <= found.min() / (_BETTER if to_the_end else _CLEARLY)))
 
 
 def told(candidates: Sequence[Candidate]) -> bool:

@@ -12,6 +12,7 @@ _REGULAR = 1.5  # usual distances that nine of ten samples keep: else gaps are h
 _LINES = 5.0  # lost samples that are worth a word
 _SITS = 4  # samples in a row with the same extreme value
 _TIMES = 2  # that a channel went to its end and sat there at speed
+_AT_SPEED = 2.0  # times what a motion that turns round goes in three samples
 _EQUAL = 0.1  # of neighbours: where fewer are equal, noise tells that a channel that rests is clipped
 _SPIKE = 8.0  # robust standard deviations that a reading lies off its neighbours
 _SPIKES = 2  # that are worth a word
@@ -88,9 +89,11 @@ def _sits(value: np.ndarray, end: float) -> int:
     for begin, stop in at.reshape(-1, 2):
         if stop - begin < _SITS or begin < 3 or stop > len(value) - 3:
             continue
-        before, behind = np.abs(value[begin - 3] - end) / 3, np.abs(value[stop + 2] - end) / 3
-        # a motion that turns round there comes to it slower than half the speed that many samples at rest allow
-        found += noisy or min(before, behind) > max(2.0 * finest / (stop - begin), 1e-12)
+        before, behind = np.abs(value[begin - 3] - end), np.abs(value[stop + 2] - end)
+        # a motion that turns round there, read in steps, stays on one for a while: on a parabola whose last step takes
+        # half of that while, three samples more are so many steps
+        turning = finest * (1 + 6 / (stop - begin)) ** 2
+        found += min(before, behind) > max(_AT_SPEED * turning, 1e-12)
     return int(found) if found >= (1 if noisy else _TIMES) else 0
 
 
