@@ -78,6 +78,16 @@ def test_an_unstable_motion_is_judged_as_far_as_it_can_be_foretold():
     assert "over 1 s that were left out, it misses by 20 %" in found.reasons[0]
 
 
+def test_what_hangs_on_an_unstable_motion_is_carried_along():
+    """An arm's wrist could be foretold for longer than its shoulder, which takes it along."""
+    found = unforeseeable(2.5, 3.0, 1.0, 0.2, 0.1)
+    run = next(iter(found["runs"].values()))
+    run["signals"]["wrist"] = run["signals"]["encoder"] | {"foretold": 19.0}
+    told = trust(found)
+    assert told.grade == "fair"
+    assert any("wrist is carried along by what is foretold for 2.5 s" in reason for reason in told.reasons)
+
+
 @pytest.mark.parametrize("time", [0.3, None])
 def test_what_could_be_foretold_and_is_not_counts_against_it(time):
     assert trust(unforeseeable(time, 3.0, 1.0, 0.7, 0.7)).grade == "bad"

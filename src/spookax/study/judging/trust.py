@@ -47,7 +47,7 @@ def _bad(content: Mapping[str, Any]) -> Iterator[str]:
     if (status := content.get("status")) != "converged":
         yield f"The identification did not converge: it ended with “{str(status).replace('_', ' ')}”."
     for name, error, relative, _ in _errors(content):
-        if (relative is None or not relative < _WRONG) and not _unforeseeable(content, name):
+        if (relative is None or not relative < _WRONG) and not _unforeseeable(content):
             yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
     for reason, told in _held_back(content):
         if told:
@@ -59,10 +59,9 @@ def _fair(content: Mapping[str, Any]) -> Iterator[str]:
         if not told:
             yield reason
     for name, error, relative, noises in _errors(content):
-        if (relative is None or not relative < _WRONG) and (span := _unforeseeable(content, name)):
+        if (relative is None or not relative < _WRONG) and (span := _unforeseeable(content)):
             yield (
-                f"What the recordings tell foretells {name} for {_foretold(content, name):.2g} s, as of an unstable "
-                f"motion, and no longer. Simulated over {span['seconds']:.2g} s that were left out, it misses by "
+                f"{_leaves(content, name)} Simulated over {span['seconds']:.2g} s that were left out, it misses by "
                 f"{_share(span['relative'])}."
             )
         if relative is not None and _ROUGH <= relative < _WRONG and (noises is None or noises > _NOISE):
@@ -91,6 +90,16 @@ def _fair(content: Mapping[str, Any]) -> Iterator[str]:
     yield from _too_many(content)
     if groups := checks.get("gauge"):
         yield groups[0]["message"]
+
+
+def _leaves(content: Mapping[str, Any], sensor: str) -> str:
+    """Why a sensor is not foretold."""
+    own, least = _foretold(content, sensor), _foretold(content)
+    if own > 2 * least:
+        return (
+            f"{sensor} is carried along by what is foretold for {least:.2g} s, as of an unstable motion, and no longer."
+        )
+    return f"What the recordings tell foretells {sensor} for {own:.2g} s, as of an unstable motion, and no longer."
 
 
 def _too_many(content: Mapping[str, Any]) -> Iterator[str]:
@@ -136,20 +145,24 @@ def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None
         yield sensor, _with_units(rms, unit), relative, noises
 
 
-def _foretold(content: Mapping[str, Any], sensor: str) -> float:
-    """How long a simulation from the posterior tells a sensor, in the recording in which it does so least. [s]"""
+def _foretold(content: Mapping[str, Any], sensor: str | None = None) -> float:
+    """How long a simulation from the posterior tells a sensor, or all of them, in the recording in which it does so
+    least. [s]
+    """
     runs = (content.get("runs") or {}).values()
-    found = [run["signals"][sensor].get("foretold") for run in runs if sensor in (run.get("signals") or {})]
+    signals = [item for run in runs for item in (run.get("signals") or {}).items()]
+    found = [signal.get("foretold") for name, signal in signals if sensor in (None, name)]
     return min((time for time in found if time is not None), default=math.inf)
 
 
-def _unforeseeable(content: Mapping[str, Any], sensor: str) -> Mapping[str, float] | None:
+def _unforeseeable(content: Mapping[str, Any]) -> Mapping[str, float] | None:
     """Of what was left out, the part over which a sensor could be foretold, where that is not all and the estimate does
-    so. An unstable motion leaves every simulation after a while, and the posterior knows it.
+    so. An unstable motion leaves every simulation after a while, and the posterior knows it. What leaves takes all else
+    along that hangs on it.
     """
     spans = ((content.get("checks") or {}).get("prediction") or {}).get("spans") or []
     # where readings end less is known of the state than where they begin, with all of them ahead
-    time = _foretold(content, sensor) / 2
+    time = _foretold(content) / 2
     if not spans or time >= max(span["seconds"] for span in spans):
         return None
     within = [span for span in spans if span["seconds"] <= time]
@@ -159,14 +172,14 @@ def _unforeseeable(content: Mapping[str, Any], sensor: str) -> Mapping[str, floa
 
 def _held_back(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """What is wrong with simulations of recordings that were held back; and whether that says not to use the numbers: a
-    sensor that could be foretold in recordings as long is missed by more than half of how much it moves.
+    sensor is missed by more than half of how much it moves, where all could be foretold in recordings as long.
     """
     longest = max((run.get("duration", 0.0) for run in (content.get("runs") or {}).values()), default=0.0)
     for run, entry in (content.get("validation") or {}).items():
         for sensor, signal in entry["signals"].items():
             rms, relative, held = signal["rms"], signal["nrmse"], signal["rms_held"]
             begin = f"Simulated over {run}, which was held back, it"
-            foreseeable = entry["horizon"] <= min(longest, _foretold(content, sensor))
+            foreseeable = entry["horizon"] <= min(longest, _foretold(content))
             if rms is None or not math.isfinite(rms):
                 yield f"{begin} does not predict {sensor} at all.", foreseeable
                 continue
