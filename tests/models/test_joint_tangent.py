@@ -92,7 +92,7 @@ def problem(kind, system, params, start, unknown=()):
     plan = Plan(x, rng.normal(size=(STEPS, model.noise_size)), gains)
     path = follow(model, z, noise, plan, np.zeros((STEPS, 0)), np.asarray(model.first_guess()))
     count = model.num_channels
-    seen = jax.jit(jax.vmap(lambda x, x1: model.observe(x, x1, model.prepare(z), jnp.ones(()))))
+    seen = jax.jit(jax.vmap(lambda x, x1: model.observe(x, x1, model.prepare(jnp.asarray(z)), jnp.ones(()))))
     y = np.asarray(seen(*(jax.tree.map(lambda a, cut=cut: a[cut], path.x) for cut in (slice(-1), slice(1, None)))))
     y = (y + 1e-3 * rng.normal(size=y.shape))[:, None]
     samples = Samples(np.zeros((STEPS, 0)), y, np.ones((STEPS, 1)), np.ones((STEPS, 1, count)))
