@@ -80,9 +80,9 @@ def built(joints, h):
     return sx.build(Scene.model_validate(scene))
 
 
-def problem(kind, system, params, start, unknown=()):
+def problem(kind, system, params, start):
     """Model, parameters, noise, a trajectory that noise drives, and readings of it."""
-    free = (*(Free(f"bodies.{name}.mass", 1.0, transform="identity") for name in system.bodies), *unknown)
+    free = tuple(Free(f"bodies.{name}.mass", 1.0, transform="identity") for name in system.bodies)
     shared, none = ParameterMap(system, free), ParameterMap(system, ())
     model = kind(system, params, shared, none, ProcessNoise("joints", 1e-3), tuple(range(len(system.sensors))))
     z, noise, rng = shared.start(), Noise(np.ones(()), np.full(model.num_channels, 1e-3)), np.random.default_rng(0)
@@ -178,9 +178,9 @@ def test_a_tree_starts_anywhere_along_its_joints():
     assert not Y0.any()
 
 
-def offers(joints, unknown=(), noise="joints", more=None):
+def offers(joints, unknown=(), noise="joints"):
     bodies = {joint["child"]: body() for joint in joints.values()}
-    scene = {"spookax": 1, "bodies": bodies, "joints": joints, **(more or {})}
+    scene = {"spookax": 1, "bodies": bodies, "joints": joints}
     system, params = sx.build(Scene.model_validate(scene))
     shared = ParameterMap(system, tuple(Free(path, start, transform="identity") for path, start in unknown))
     model = Multibody(system, params, shared, ParameterMap(system, ()), ProcessNoise(noise, 1.0), ())
