@@ -44,7 +44,6 @@ settings.load_profile("fixed")
 OWN = (
     (_compiled.PLAIN, {LEVEL: 3, SPLIT: 1}),
     (_compiled.QUICK, {LEVEL: 1, SPLIT: 1}),
-    (_compiled.WIDE, {LEVEL: 3, EMITTERS: True, SPLIT: 1}),
 )
 
 
@@ -64,11 +63,18 @@ def pytest_configure(config: pytest.Config) -> None:
 # end together (`make test` and `make test-slow`). Roughly by processor time from empty caches.
 LONGEST = (
     "documentation/test_pages.py",
-    "study/test_latent_sampling.py",
-    "study/test_methods.py",
     "study/test_real.py",
+    "study/test_latent_scene.py",
+    "study/test_latent_sampling.py",
     "study/test_identify.py",
     "study/test_modes.py",
+    "study/test_contacts.py",
+    "study/test_recursive.py",
+    "study/test_latent.py",
+    "study/test_latent_sensors.py",
+    "study/test_outliers.py",
+    "study/test_choose.py",
+    "study/test_methods.py",
     "engine/test_contact_slots.py",
     "engine/test_simulator.py",
     "engine/test_random_mechanisms.py",

@@ -44,7 +44,6 @@ PLAIN: dict[str, Any] = {
 }
 QUICK: dict[str, Any] = PLAIN | {"xla_backend_optimization_level": 1}
 SLOW = QUICK | {"xla_backend_optimization_level": 0}
-WIDE: dict[str, Any] = {}
 
 
 def known_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,11 +297,6 @@ def jit(function: Callable[..., T]) -> Compiled[T]:
 def compiled(function: Callable[..., T]) -> Compiled[T]:
     """A function as `Compiled`, in nine tenths of the time of `jit`, to run at nine tenths of the speed."""
     return Compiled(function, QUICK)
-
-
-def wide(function: Callable[..., T]) -> Compiled[T]:
-    """A function as `Compiled` by XLA's own options: for few operations on large arrays."""
-    return Compiled(function, WIDE)
 
 
 def seldom_called(function: Callable[..., T]) -> Compiled[T]:

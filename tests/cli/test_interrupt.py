@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from cli.scenes import SLIDER, STUDY, study_folder, write
 
+from spookax import _compiled
 from spookax.estimation.batch.problem import Iterate
 from spookax.protocol import Noise
 from spookax.study.running.checkpoint import FINISHED, UNFINISHED, keep_iterate, load_levels
@@ -21,11 +22,18 @@ from spookax.study.running.checkpoint import FINISHED, UNFINISHED, keep_iterate,
 RESIDUAL = STUDY.replace("{estimate: false}", "{estimate: false, kind: bodies, density: 1.0}\n  form: residual")
 
 
+def as_tests() -> tuple[str, str]:
+    """What `python -m spookax` does, with programs that compile as quickly as those of tests."""
+    options = f"_compiled.PLAIN.update({_compiled.PLAIN}); _compiled.QUICK.update({_compiled.QUICK})"
+    run = 'runpy.run_module("spookax", run_name="__main__")'
+    return "-c", f"import runpy; from spookax import _compiled; {options}; {run}"
+
+
 @contextmanager
-def started(*arguments: object) -> Iterator["subprocess.Popen[str]"]:
+def started(*arguments: object, how: tuple[str, str] = ("-m", "spookax")) -> Iterator["subprocess.Popen[str]"]:
     """A command as a terminal starts it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored ones would be handed on
-    command = [sys.executable, "-m", "spookax", *map(str, arguments)]
+    command = [sys.executable, *how, *map(str, arguments)]
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             yield process
@@ -66,7 +74,7 @@ def test_while_it_compiles(tmp_path: Path, command: str, study: str, number: int
 def test_sigterm_while_it_iterates_keeps_the_iterate_even_if_it_comes_twice(tmp_path: Path):
     file = study_folder(tmp_path) / "study.yaml"
     out = tmp_path / "out"
-    with started("identify", file, "--out", out) as process:
+    with started("identify", file, "--out", out, how=as_tests()) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith("stages"):
             assert process.poll() is None

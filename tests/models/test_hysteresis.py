@@ -31,6 +31,8 @@ from spookax.models import Blocks, ElastoSlide
 from spookax.models.hysteresis import recording
 from spookax.protocol import Noise
 
+pytestmark = pytest.mark.busy
+
 close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
 B = SETUP["experiments"]["B"]
 K, DELTA = np.array(B["stiffness"]), np.array(B["reach"])

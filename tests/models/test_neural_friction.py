@@ -12,7 +12,7 @@ from benchmarks import friction_data, learned_friction
 from spookax.models.neural_friction import FrictionMass, NeuralFriction, RungeKutta, Sticking, StribeckFriction
 from spookax.protocol import Noise
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.busy]
 
 NOISE = Noise(jnp.asarray(1.0), jnp.full(2, 0.01))
 STRIBECK = np.array([np.log(2.0), 0.0, np.log(0.1), 0.5])  # the source's

@@ -189,9 +189,10 @@ def _value_and_jacobians(
     return value, jnp.stack([block for block, name in zip(blocks, row.bodies, strict=True) if name != "world"])
 
 
-def moved(pose: Pose, d: Float[Array, " 6"]) -> Pose:
-    """Pose after a tangent step (translation in world axes, rotation in body axes)."""
-    return Pose(pose.r + d[:3], rotation.plus(pose.e, d[3:]), pose.com)
+def _led(pose: Pose, d: Float[Array, " 6"]) -> Pose:
+    """Pose after a tangent step (translation in world axes, rotation in body axes), to first order in the step."""
+    half_turn = jnp.concatenate([jnp.zeros_like(d[:1]), d[3:] / 2])
+    return Pose(pose.r + d[:3], pose.e + rotation.multiply(pose.e, half_turn), pose.com)
 
 
 def linearise(
@@ -202,9 +203,9 @@ def linearise(
     if isinstance(row, AbstractHolonomic):
 
         def gap(*d: Array) -> Array:
-            return row.gap(tuple(moved(p, x) for p, x in zip(poses, d, strict=True)), values)
+            return row.gap(tuple(_led(p, x) for p, x in zip(poses, d, strict=True)), values)
 
-        return gap(*zeros), jax.jacfwd(gap, argnums=tuple(range(len(poses))))(*zeros)
+        return row.gap(poses, values), jax.jacfwd(gap, argnums=tuple(range(len(poses))))(*zeros)
     assert isinstance(row, AbstractNonholonomic)
 
     def speed(*v: Array) -> Array:

@@ -43,7 +43,7 @@ def _multiply(a: Array, b: Array) -> Array:
         return jax.lax.dot_general(a, b, (((a.ndim - 1,), (a.ndim - 2,)), (lead, lead)))
     rows = jax.lax.broadcast_in_dim(a, shape, (*lead, a.ndim - 2, a.ndim - 1))
     columns = jax.lax.broadcast_in_dim(b, shape, (*lead, a.ndim - 1, a.ndim))
-    return jax.lax.reduce_sum(rows * columns, (a.ndim - 1,))
+    return jax.lax.reduce_sum(jax.lax.mul(rows, columns), (a.ndim - 1,))
 
 
 def _batch(args: tuple[AnyArray, AnyArray], axes: tuple[int | None, int | None]) -> tuple[Array, int]:

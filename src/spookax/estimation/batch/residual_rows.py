@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..._compiled import wide
+from ..._compiled import jit
 from ..._typing import Array, Float, Scalar
 from ...math import bordered, small
 from ...math.bordered import BorderedRows
@@ -38,7 +38,7 @@ class ResidualLinear(NamedTuple):
     impulse: BorderedRows  # of the stiff rows: Jacobian and value
 
 
-@wide
+@jit
 def read_back(model: AbstractResidualModel, z: Array, noise: Noise, x: Any, samples: Samples) -> ResidualPoint:
     """States x_0 ... x_K with the noise, guesses and impulses that explain them."""
     p = model.prepare(z)
@@ -47,7 +47,7 @@ def read_back(model: AbstractResidualModel, z: Array, noise: Noise, x: Any, samp
     return ResidualPoint(path, found.impulse, residuals(model, z, noise, path, samples))
 
 
-@wide
+@jit
 def linear_rows(
     model: AbstractResidualModel,
     z: Float[Array, " p"],
@@ -113,14 +113,14 @@ def linear_rows(
     return ResidualLinear(rows, poses, impulse)
 
 
-@wide
+@jit
 def eliminate(rows: bordered.BorderedProblem, damping: Scalar) -> bordered.BorderedFactor:
     """The rows reduced to the border, under so much damping in the metric of the masses."""
     return bordered.eliminate(eqx.tree_at(lambda q: q.damping, rows, jnp.sqrt(damping) * rows.damping))
 
 
-substitute = wide(bordered.back_substitute)
-sensitivity = wide(bordered.sensitivity)
+substitute = jit(bordered.back_substitute)
+sensitivity = jit(bordered.sensitivity)
 
 
 def split_border(
@@ -132,7 +132,7 @@ def split_border(
     return small.solve_upper(rows[:own, :own], rows[:own, own:]), rows[own:, own:]
 
 
-@wide
+@jit
 def displaced(
     model: AbstractResidualModel,
     z: Float[Array, " p"],
@@ -165,7 +165,7 @@ def displaced(
     return ResidualPoint(path, t.impulse, residuals(model, z + dz, noise, path, samples))
 
 
-@wide
+@jit
 def log_determinants(rows: bordered.BorderedProblem, noises: int) -> tuple[Scalar, Scalar, Scalar]:
     """Half the log-determinants of the Hessian in the poses, of all rows and of all but the readings; and
     sum log|det dw_k / dq_k+1|, the normaliser of the density of the poses.

@@ -270,14 +270,16 @@ class Solver:
         problem, stage = dataclasses.replace(setup.problem, z0=z), setup.stages[-1]
         held = dataclasses.replace(problem, lower=z, upper=z)
         first = found.candidates[0].fit
+        follows = dataclasses.replace(setup, problem=held).start()
+        unit = np.atleast_1d(setup.stages[0].noise.process / first.noise.process)  # of the noise that it has
+        follows = follows._replace(paths=tuple(path._replace(w=path.w * unit) for path in follows.paths))
 
         def begun(evidence: bool) -> Fit:
             settings = dataclasses.replace(self._settings(), process=evidence)
             along, free = (Estimator(p, settings, self._say) for p in (held, problem))
             for estimator in (along, free):
                 estimator.process, estimator.sensor = _levels(first, stage)
-            start, _ = along.begin(dataclasses.replace(setup, problem=held).start(), stage)
-            return free.run(start, [stage])
+            return free.run(along.begin(follows, stage)[0], [stage])
 
         fit = begun(evidence=True)
         before, now = (np.diag(f.covariance) < _TOLD for f in (first, fit))
