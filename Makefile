@@ -50,7 +50,7 @@ test: $(SYNCED) ## the tests, without the slow ones
 test-slow: $(SYNCED) ## the slow tests only
 	$(RUN) pytest -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0 -m slow --timeout=900 --durations=40
 
-SHAPES := tests/math tests/complementarity/test_derivative.py tests/models/test_protocol.py tests/estimation/test_every_filter.py
+SHAPES := tests/math tests/complementarity tests/models/test_protocol.py tests/estimation/test_every_filter.py
 
 shapes: $(SYNCED) ## shapes in annotations, checked as a few quick tests call what they annotate
 	SPOOKAX_SHAPES=1 $(RUN) pytest -q -n 2 --dist loadscope $(SHAPES)
