@@ -5,6 +5,7 @@ number of hyperparameters: quasi-Newton steps from its gradient, and at the end 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
+from spookax._threads import beside
 from spookax._typing import Array, Float, Scalar
 
 _DIFFERENCE = 0.02  # of logarithms, for the Hessian
@@ -91,17 +93,16 @@ def laplace(
     The Hessian comes from central differences of the gradient; no direction is told less well than by the prior, whose
     standard deviations are `prior_sd`.
     """
-    H = np.empty((len(at), len(at)))
-    for i in range(len(at)):
-        step = np.zeros(len(at))
-        step[i] = _DIFFERENCE
-        slopes = []
-        for side in (1.0, -1.0):
-            value, slope = gradient(jnp.asarray(at + side * step))
+    steps = _DIFFERENCE * np.concatenate([np.eye(len(at)), -np.eye(len(at))])
+    slopes = []
+    with beside() as submit:
+        for found in [submit(partial(gradient, jnp.asarray(at + step))) for step in steps]:
+            value, slope = found()
             slopes.append(np.asarray(slope))
             if report is not None:
                 report(0, float(value))
-        H[i] = (slopes[0] - slopes[1]) / (2.0 * _DIFFERENCE)
+    ahead, back = np.split(np.array(slopes), 2)
+    H = (ahead - back) / (2.0 * _DIFFERENCE)
     scaled = prior_sd[:, None] * (H + H.T) / 2.0 * prior_sd[None, :]  # the prior's own part is one
     value, vector = np.linalg.eigh(np.where(np.isfinite(scaled), scaled, 0.0))
     root = prior_sd[:, None] * vector / np.sqrt(np.maximum(value, 1.0))

@@ -1,12 +1,14 @@
 """Hyperparameters of records that share them, and the force along each, and bands that count their spread."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from spookax._threads import beside
 from spookax._typing import Array, Float, Scalar
 from spookax.models.linear import LinearMechanism
 from spookax.study.latent.evidence import Maximum, laplace, maximum
@@ -133,9 +135,10 @@ def averaged(found: Fitted, points: Float[np.ndarray, "p n"], report: Callable[[
     counts how the means differ; `evidence` stays that of the maximum.
     """
     each = []
-    for number, log in enumerate(points):
-        report(f"bands: hyperparameters {number + 1} of {len(points)}")
-        each.append(found.posterior.forces(log))
+    with beside() as submit:
+        for number, forces in enumerate([submit(partial(found.posterior.forces, log)) for log in points]):
+            report(f"bands: hyperparameters {number + 1} of {len(points)}")
+            each.append(forces())
     merged = []
     for best, *of_record in zip(found.forces, *each, strict=True):
         x, sd, p = (np.stack(a) for a in zip(*((f.x, f.sd, f.probability) for f in of_record), strict=True))
