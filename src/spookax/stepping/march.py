@@ -10,7 +10,7 @@ each of which gains a factor h on free motion and (1 - gamma) / 2 on the joint r
 curvature makes of it in a step. The iterations are the first steps of the loop, which is compiled once for both.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -93,7 +93,7 @@ def kicked(start: State, now: State, ahead: State) -> State:
     return eqx.tree_at(_velocities, now, (v, w))
 
 
-def _velocities(state: State) -> tuple[Array, Array]:
+def _velocities(state: State) -> tuple[Any, Any]:  # arrays, or what `tree_at` puts in their place
     return state.v, state.w
 
 

@@ -67,7 +67,7 @@ class AbstractBank(AbstractSwitching):
         if not each:
             x0, sd = jax.tree.map(lambda a: jnp.stack([jnp.asarray(a)] * self.count), (x0, sd))
         beliefs = self.each(lambda f, x0, sd: f.init(x0, sd), x0, jnp.asarray(sd))
-        equal = jnp.full(self.count, 1.0 / self.count)
+        equal = jnp.full(self.count, 1.0 / self.count, dtype=float)
         return Modes(beliefs, jnp.log(equal if probability is None else jnp.asarray(probability)))
 
     def expected(self, modes: Any, u: Array, s: Float[Array, " M"]) -> Float[Array, "M channels"]:
