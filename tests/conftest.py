@@ -44,6 +44,7 @@ settings.load_profile("fixed")
 OWN = (
     (_compiled.PLAIN, {LEVEL: 3, SPLIT: 1}),
     (_compiled.QUICK, {LEVEL: 1, SPLIT: 1}),
+    (_compiled.SLOW, {LEVEL: 0, SPLIT: 1}),
 )
 
 

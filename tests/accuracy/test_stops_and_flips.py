@@ -5,7 +5,6 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine.mechanisms import compiled
 
 import spookax as sx
 from benchmarks.measure import ROOT
@@ -17,8 +16,8 @@ def motion(name, h, duration, state=None, **changes):
     """Trajectory of a scene of `scenes/reference` over `duration` [s] in steps of h."""
     system, params, start = sx.load(SCENES / f"{name}.yaml")
     params = dataclasses.replace(params, step=jnp.asarray(h), **changes)
-    controls = jnp.zeros((round(duration / h), 0))
-    return compiled(lambda p, s: sx.rollout(system, p, s, controls))(params, start if state is None else state)
+    controls = np.zeros((round(duration / h), 0))
+    return sx.rollout(system, params, start if state is None else state, controls)
 
 
 # Event-driven integration with set-valued friction: I = 1/3, m g a = 4.905, 0.5 N m
@@ -47,7 +46,7 @@ def test_it_lets_go_above_the_level_alone(load, slips):
     system, params, _ = sx.load(SCENES / "friction_pendulum.yaml")
     angle = np.arcsin(load * 0.5 / 4.905)
     state = sx.state_from_joints(system, params, {"pivot": angle})
-    rate = motion("friction_pendulum", 0.005, 1.0, state).joint("pivot")[1]
+    rate = motion("friction_pendulum", 0.005, 5.0, state).joint("pivot")[1][:201]  # a second; one program for all
     assert (np.abs(np.asarray(rate)).max() > 1e-3) == slips
 
 

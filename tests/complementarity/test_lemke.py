@@ -37,13 +37,13 @@ def solve(arrays, solver=COLD) -> tuple[Solution, np.ndarray]:
     batch, n = arrays[1].shape
     rows = next(size for size in LANES if size >= n)
     problem = as_problem(*(a[np.arange(LANES[rows]) % batch] for a in padded(*arrays, rows=rows)))
-    solution = jax.tree.map(lambda a: a[:batch], batched(solver)(problem))
+    solution = jax.tree.map(lambda a: np.asarray(a)[:batch], batched(solver)(problem))
     solution = eqx.tree_at(lambda s: (s.x, s.w), solution, (solution.x[:, :n], solution.w[:, :n]))
     return solution, np.asarray(solution.result == MLCP_RESULTS.successful)
 
 
 def lane(tree, k):
-    return jax.tree.map(lambda a: a[k], tree)
+    return jax.tree.map(lambda a: jax.device_put(np.asarray(a)[k]), tree)  # to slice in JAX compiles a program
 
 
 @pytest.fixture(scope="module", params=[Lemke(), COLD], ids=["guessing", "pivoting"])

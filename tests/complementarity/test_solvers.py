@@ -47,8 +47,7 @@ def batch(kind, rng):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def solve(solver, problem):
-    """Solutions of a batch, and the gradients of the sums of their x."""
+def _solve(solver, problem):
 
     def cost(problem):
         solution = solve_mlcp(problem, solver)
@@ -56,6 +55,17 @@ def solve(solver, problem):
 
     gradient, solution = jax.vmap(jax.grad(cost, has_aux=True))(problem)
     return solution, gradient
+
+
+def solve(solver, problem):
+    """Solutions of a batch, and the gradients of the sums of their x."""
+    return jax.tree.map(np.asarray, _solve(solver, problem))
+
+
+@functools.cache
+def solved(solver, kind):
+    """`solve` of a `batch`."""
+    return solve(solver, as_problem(*batch(kind, np.random.default_rng(0))))
 
 
 def only(solver, arrays):
@@ -72,8 +82,7 @@ def successful(solution):
 def test_the_solution_and_its_derivative(kind, solver, rng):
     """Positive definite N: those of the exact solver. Sweeps may fail, but not without saying so."""
     arrays = batch(kind, rng)
-    problem = as_problem(*arrays)
-    (solution, gradient), (expected, expected_gradient) = (solve(s, problem) for s in (solver, EXACT))
+    (solution, gradient), (expected, expected_gradient) = (solved(s, kind) for s in (solver, EXACT))
     swept = isinstance(solver, ProjectedGaussSeidel)
     good = successful(solution)
     assert good.mean() > (0.999 if not swept else 0.5 if kind == "semidefinite" else 0.9)

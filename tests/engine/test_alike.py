@@ -1,6 +1,7 @@
 """What is alike is evaluated as one batch: it says what each would alone, and a program does not grow with it."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +107,8 @@ ROWS = (
 )
 
 
-def rows_of_a_step(rows, rng):
+def scene_and_state(rng):
+    """Four bodies where the rods hold them, in motion."""
     bodies = {
         name: {
             "mass": 1.0 + i,
@@ -117,11 +119,15 @@ def rows_of_a_step(rows, rng):
         for i, name in enumerate("abcd")
     }
     scene = Scene.model_validate({"spookax": 1, "step": 0.01, "bodies": bodies})
-    system, params = build(scene, rows)
+    system, params = build(scene, ROWS)
     given = {name: {k: jnp.asarray(v) for k, v in body["initial"].items()} for name, body in bodies.items()}
     state = state_from_joints(system, params, {}, given)
     v, w = rng.normal(size=(2, 4, 3))
-    state = dataclasses.replace(state, v=jnp.asarray(v), w=jnp.asarray(w))
+    return scene, dataclasses.replace(state, v=jnp.asarray(v), w=jnp.asarray(w))
+
+
+def rows_of_a_step(rows, scene, state, rng):
+    system, params = build(scene, rows)
     numbers = params.row_numbers * jnp.asarray(rng.uniform(0.8, 1.2, params.row_numbers.shape))  # no two alike
     params = dataclasses.replace(params, row_numbers=numbers)
 
@@ -137,7 +143,8 @@ def test_rows_in_a_batch_are_those_one_by_one():
         type(f"{type(row).__name__}{i}", (type(row),), {})(**vars(row))  # the same, of another class
         for i, row in enumerate(ROWS)
     )
-    together, one_by_one = (rows_of_a_step(rows, np.random.default_rng(1)) for rows in (ROWS, alone))
+    here = scene_and_state(np.random.default_rng(1))
+    together, one_by_one = (rows_of_a_step(rows, *here, np.random.default_rng(2)) for rows in (ROWS, alone))
     assert np.count_nonzero(np.asarray(together.G)) > 20
     assert np.count_nonzero(np.asarray(together.b_own)) > 20
     for mine, other in zip(jax.tree.leaves(together), jax.tree.leaves(one_by_one), strict=True):
@@ -185,11 +192,18 @@ SCENES = {
 }
 
 
+@functools.cache
+def state_of(links):
+    """Shapes: of what acts in a chain its state says nothing."""
+    system, params = build(chain(links))
+    return jax.eval_shape(lambda p: state_from_joints(system, p), params)
+
+
 @pytest.mark.parametrize("what", SCENES)
 def test_rows_of_a_step_take_as_many_equations_for_more_of_the_same(what):
     def count(links):
         system, params = build(*SCENES[what](links))
-        state = jax.eval_shape(lambda p: state_from_joints(system, p), params)
+        state = state_of(links)
         engine = jax.eval_shape(lambda p: prepare(system, p), params)
         command, impulse = jnp.zeros(len(system.motors)), jnp.zeros((links, 6))
         traced = jax.make_jaxpr(lambda p, s: assemble(system, p, s, command, impulse))(engine, state)
@@ -222,8 +236,8 @@ def test_sensors_read_alike_together_and_alone(delay, rng):
         return system, params, jax.eval_shape(lambda p: prepare(system, p), params)
 
     def count(links):
-        system, params, engine = parts(links)
-        state = jax.eval_shape(lambda p: state_from_joints(system, p), params)
+        system, _, engine = parts(links)
+        state = state_of(links)
         every = tuple(range(len(system.sensors)))
         traced = jax.make_jaxpr(lambda e, x, s: readings(system, e, every, x, x, s))(engine, state, jnp.asarray(0.3))
         return sum(1 for _ in equations(traced.jaxpr))
@@ -232,11 +246,13 @@ def test_sensors_read_alike_together_and_alone(delay, rng):
 
     system, params, _ = parts(3)
     starts = [{f"j{i}": {"position": jnp.asarray(x), "rate": jnp.asarray(x)} for i, x in enumerate(rng.normal(size=3))}]
-    now = state_from_joints(system, params, starts[0])
-    after = now.moved(params.step)
-    engine = prepare(system, params)
+    now = state_from_joints(*build(chain(3)), starts[0])  # of which sensors are no part
     order = rng.permutation(len(system.sensors)).tolist()
-    s = jnp.asarray(0.3)
-    together = readings(system, engine, tuple(order), now, after, s)
-    alone = [readings(system, engine, (i,), now, after, s) for i in order]
-    np.testing.assert_allclose(together, jnp.concatenate(alone), rtol=1e-13, atol=1e-14)
+
+    @compiled
+    def both(params, now, s):
+        engine, after = prepare(system, params), now.moved(params.step)
+        alone = [readings(system, engine, (i,), now, after, s) for i in order]
+        return readings(system, engine, tuple(order), now, after, s), jnp.concatenate(alone)
+
+    np.testing.assert_allclose(*both(params, now, 0.3), rtol=1e-13, atol=1e-14)

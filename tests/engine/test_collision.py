@@ -86,18 +86,38 @@ def brick():
         return hull_of(Mesh(type="mesh", file=f"{folder}/brick.ply"))
 
 
-def found(kind, r, turn):
-    R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
-    return touches(kind, posed(kind, r, R), [0], [1])
+@functools.cache
+def program(kind):
+    """For many places and motions of both: rotations, where they touch, the lower bound of the broad phase, how fast
+    gaps grow, and the normal's part of the relative velocity at the places. One program for all tests."""
+
+    def one(r, turn, v, w):
+        def at(t):
+            R = jax.vmap(lambda a, b: rotation.matrix(rotation.multiply(rotation.exp(t * b), rotation.exp(a))))(turn, w)
+            return R, posed(kind, r + t * v, R)
+
+        R, here = at(0.0)
+        touch = touches(kind, here, [0], [1])
+        bound = KINDS[kind].apart(kind, here, np.array([0]), np.array([1]))[0]
+        rate = jax.jvp(lambda t: touches(kind, at(t)[1], [0], [1]).gap, (0.0,), (1.0,))[1]
+        speed = v[:, None] + jnp.cross(w[:, None], touch.point[None] - r[:, None])
+        return R, touch, bound, rate, jnp.sum(touch.normal * (speed[0] - speed[1]), axis=-1)
+
+    return compiled(jax.vmap(one))
+
+
+def found(kind, r, turn, v=None, w=None):
+    """What `program` says; of what does not move if no motion is given."""
+    still = np.zeros_like(r)
+    return jax.tree.map(np.asarray, program(kind)(r, turn, *(still if a is None else a for a in (v, w))))
 
 
 @pytest.mark.parametrize("kind", ROUND, ids="-".join)
 def test_the_smallest_gap_is_the_distance(kind):
     r, turn = draws(kind)
-    R = np.asarray(compiled(jax.vmap(jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))))(turn))
+    R, touch, *_ = found(kind, r, turn)
     expected = distances(kind, r, R)
     apart = expected > 1e-3
-    touch = jax.tree.map(np.asarray, compiled(jax.vmap(lambda r, t: found(kind, r, t)))(r, turn))
     gap = np.where(touch.live, touch.gap, np.inf).min(axis=1)
     assert np.mean(apart) > 0.5
     np.testing.assert_allclose(gap[apart], expected[apart], rtol=0, atol=2e-6)
@@ -113,17 +133,7 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
     if kind[1] in OF_WORLD:
         v[:, 1], w[:, 1] = 0, 0
 
-    def moving(r, turn, v, w):
-        def at(t):
-            R = jax.vmap(lambda a, b: rotation.matrix(rotation.multiply(rotation.exp(t * b), rotation.exp(a))))(turn, w)
-            touch = touches(kind, posed(kind, r + t * v, R), [0], [1])
-            return touch.gap, touch
-
-        _, rate, touch = jax.jvp(at, (0.0,), (1.0,), has_aux=True)
-        speed = v[:, None] + jnp.cross(w[:, None], touch.point[None] - r[:, None])
-        return touch, rate, jnp.sum(touch.normal * (speed[0] - speed[1]), axis=-1)
-
-    touch, rate, expected = jax.tree.map(np.asarray, compiled(jax.vmap(moving))(r, turn, v, w))
+    _, touch, _, rate, expected = found(kind, r, turn, v, w)
     gap = np.where(touch.live, touch.gap, np.inf)
     place = np.arange(DRAWS), gap.argmin(axis=1)
     apart = gap.min(axis=1) > 0
@@ -135,16 +145,8 @@ def test_a_gap_closes_as_fast_as_the_bodies_approach(kind):
 @pytest.mark.parametrize("kind", FIXED, ids="-".join)
 def test_no_pair_is_farther_apart_than_the_broad_phase_says(kind):
     """It is a bound from below on the gap, and the gap above a plane."""
-    r, turn = draws(kind)
-    between = KINDS[kind].apart
-
-    def both(r, turn):
-        R = jax.vmap(lambda t: rotation.matrix(rotation.exp(t)))(turn)
-        here = posed(kind, r, R)
-        touch = touches(kind, here, [0], [1])
-        return between(kind, here, np.array([0]), np.array([1]))[0], jnp.min(jnp.where(touch.live, touch.gap, jnp.inf))
-
-    bound, gap = map(np.asarray, compiled(jax.vmap(both))(r, turn))
+    _, touch, bound, *_ = found(kind, *draws(kind))
+    gap = np.where(touch.live, touch.gap, np.inf).min(axis=1)
     assert np.all(bound <= gap + 1e-12)
     if kind[1] == "plane":
         np.testing.assert_allclose(bound, gap, atol=1e-12)

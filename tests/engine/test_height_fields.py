@@ -1,5 +1,7 @@
 """Height fields: what touches them and where, their files, and what is drawn and exchanged of them."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ from spookax.scene.height_fields import HeightField, heights_of, triangles
 from spookax.stepping import rollout
 from spookax.viewer.drawing import parts_of
 
-DRAWS = 150
+DRAWS, COUNT = 150, 3000  # COUNT is what programs are compiled for
 HALF = np.array([1.0, 0.8])
 ROUGH = np.random.default_rng(0).uniform(0, 0.25, (6, 7))
 BODY = {"mass": 1.0, "inertia": (0.004, 0.004, 0.004)}
@@ -49,18 +51,42 @@ def nearest(q, corners, faces):
     return np.min(np.where(inside, np.abs(height), np.min(found, axis=0)), axis=1)
 
 
-def ball_gaps(q, heights, radius=0.15):
-    """Gaps (draws, places) of a ball with its centre at q over a field at the origin, and their normals."""
-    sizes = jnp.array([[radius, 0, 0], [*HALF, 0]])
-    cells = jnp.array([[heights.shape[1] - 1, heights.shape[0] - 1]] * 2)
+CELLS = np.array([[ROUGH.shape[1] - 1, ROUGH.shape[0] - 1]] * 2)
 
-    def one(q, z):
-        grid = Grid(z[None], jnp.zeros(2, dtype=int), cells, (1, 1))
-        at = jnp.stack([q, jnp.zeros(3)])
-        found = touches(("sphere", "height_field"), Posed(at, jnp.stack([jnp.eye(3)] * 2), sizes, None, grid), [0], [1])
-        return jnp.where(found.live, found.gap, jnp.inf), found.normal
 
-    return one, compiled(jax.vmap(one, in_axes=(0, None)))(jnp.asarray(q), jnp.asarray(heights))
+def ball_gap(q, z):
+    """Gaps (places) of a ball with its centre at q over a field at the origin, and their normals."""
+    grid = Grid(z[None], jnp.zeros(2, dtype=int), jnp.asarray(CELLS), (1, 1))
+    at, sizes = jnp.stack([q, jnp.zeros(3)]), jnp.array([[0.15, 0, 0], [*HALF, 0]])
+    found = touches(("sphere", "height_field"), Posed(at, jnp.stack([jnp.eye(3)] * 2), sizes, None, grid), [0], [1])
+    return jnp.where(found.live, found.gap, jnp.inf), found.normal
+
+
+_ball_gaps = compiled(jax.vmap(ball_gap, in_axes=(0, None)))
+
+
+def ball_gaps(q):
+    """`ball_gap` of many over the rough field."""
+    return [np.asarray(a)[: len(q)] for a in _ball_gaps(np.resize(q, (COUNT, 3)), ROUGH)]
+
+
+@functools.partial(compiled, static_argnums=0)
+def _least_gaps(name, q, turn, size):
+    def one(q, turn):
+        R = rotation.matrix(rotation.exp(turn))
+        grid = Grid(jnp.asarray(ROUGH)[None], jnp.zeros(2, dtype=int), jnp.asarray(CELLS), (1, 1))
+        sizes = jnp.stack([size, jnp.array([*HALF, 0])])
+        posed = Posed(jnp.stack([q, jnp.zeros(3)]), jnp.stack([R, jnp.eye(3)]), sizes, None, grid)
+        found = touches((name, "height_field"), posed, [0], [1])
+        return jnp.min(jnp.where(found.live, found.gap, jnp.inf)), R[:, 2]
+
+    return jax.vmap(one)(q, turn)
+
+
+def least_gaps(name, q, turn, size):
+    """Of what lies at q, turned by `turn`, over the rough field, and its axis."""
+    q, turn = (np.resize(a, (COUNT, 3)) for a in (q, turn))
+    return map(np.asarray, _least_gaps(name, q, turn, np.array(size)))
 
 
 def shape():
@@ -74,7 +100,7 @@ def test_a_ball_is_as_far_away_as_the_triangles_are():
     corners, faces = triangles(shape())
     q[:, 2] = np.interp(rng.uniform(size=DRAWS), [0, 1], [0.1, 0.4])
     distance = nearest(q, corners, faces)
-    _, (gap, normal) = ball_gaps(q, ROUGH)
+    gap, normal = ball_gaps(q)
     least = np.min(gap, axis=1)
     inside = np.all(np.abs(q[:, :2]) < HALF, axis=1)
     assert np.all(np.isfinite(least[~inside & (distance < 0.15)])), "the border holds what is beside it"
@@ -88,11 +114,11 @@ def test_a_ball_is_as_far_away_as_the_triangles_are():
 def test_the_gap_of_a_ball_that_moves_has_no_jump():
     """It changes by no more than the ball moves, over faces, edges and the border."""
     start, end = np.array([-0.9, -0.7, 0.33]), np.array([1.1, 0.6, 0.24])
-    q = start + np.linspace(0, 1, 3000)[:, None] * (end - start)
-    _, (gap, _) = ball_gaps(q, ROUGH)
+    q = start + np.linspace(0, 1, COUNT)[:, None] * (end - start)
+    gap, _ = ball_gaps(q)
     least = np.min(gap, axis=1)
     assert np.sum(least < 0.05) > 300
-    assert np.max(np.abs(np.diff(least))) < np.linalg.norm(end - start) / 2999 * (1 + 1e-9)
+    assert np.max(np.abs(np.diff(least))) < np.linalg.norm(end - start) / (COUNT - 1) * (1 + 1e-9)
 
 
 SIZES = {"capsule": (0.1, 0.15, 0), "box": (0.1, 0.1, 0.1), "cylinder": (0.1, 0.1, 0)}
@@ -104,21 +130,13 @@ def test_nothing_jumps_at_ridges_and_edges_of_cells_but_what_is_off_the_surface(
     more than the body moves, and off the surface at an edge by what n_z changes there. That of a capsule never does.
     """
     turn = {"capsule": (0.2, np.pi / 2, 0.1), "box": (0.2, 0.3, 0.1), "cylinder": (np.pi / 2 + 0.1, 0.2, 0.1)}[name]
-    R = jnp.stack([rotation.matrix(rotation.exp(jnp.array(turn))), jnp.eye(3)])
-    grid = Grid(jnp.asarray(ROUGH)[None], jnp.zeros(2, dtype=int), jnp.array([[6, 5]] * 2), (1, 1))
-
-    def least(q):
-        posed = Posed(jnp.stack([q, jnp.zeros(3)]), R, jnp.array([SIZES[name], [*HALF, 0]]), None, grid)
-        found = touches((name, "height_field"), posed, [0], [1])
-        return jnp.min(jnp.where(found.live, found.gap, jnp.inf))
-
-    start, end, count = np.array([-0.7, -0.55, 0.3]), np.array([0.7, 0.5, 0.25]), 3000
-    gap = np.asarray(compiled(jax.vmap(least))(start + np.linspace(0, 1, count)[:, None] * (end - start)))
+    start, end = np.array([-0.7, -0.55, 0.3]), np.array([0.7, 0.5, 0.25])
+    gap, _ = least_gaps(name, start + np.linspace(0, 1, COUNT)[:, None] * (end - start), turn, SIZES[name])
     corners, faces = triangles(shape())
     a, b, c = np.moveaxis(corners[faces], 1, 0)
     normal = np.cross(b - a, c - a)
     n_z = np.abs(normal[:, 2]) / np.linalg.norm(normal, axis=1)
-    moved = np.linalg.norm(end - start) / (count - 1) * (1 + 1e-9)
+    moved = np.linalg.norm(end - start) / (COUNT - 1) * (1 + 1e-9)
     spread = 0.0 if name == "capsule" else np.ptp(n_z)
     off = np.maximum(np.abs(gap[1:]), np.abs(gap[:-1]))
     assert np.sum(np.abs(gap) < 0.02) > 300
@@ -128,17 +146,16 @@ def test_nothing_jumps_at_ridges_and_edges_of_cells_but_what_is_off_the_surface(
 
 def test_gaps_have_the_derivatives_of_differences():
     """By the place of a ball and by the heights."""
-    one, _ = ball_gaps(np.zeros((1, 3)), ROUGH)
     rng = np.random.default_rng(5)
     q = np.array([[0.13, 0.07, 0.22], [-0.31, 0.2, 0.2], [0.52, -0.43, 0.23]])
     dq, dz, eps = rng.normal(size=q.shape), rng.normal(size=ROUGH.shape), 1e-6
 
-    def least(q, z):
-        return jnp.min(one(q, z)[0])
+    def along(s, q, dq):
+        return jax.jvp(lambda s: jnp.min(ball_gap(q + s * dq, ROUGH + s * dz)[0]), (s,), (1.0,))
 
-    slope = compiled(jax.vmap(lambda q, dq: jax.jvp(least, (q, jnp.asarray(ROUGH)), (dq, jnp.asarray(dz)))))(q, dq)[1]
-    value = compiled(jax.vmap(lambda q, dq, s: least(q + s * dq, ROUGH + s * dz), in_axes=(0, 0, None)))
-    differences = (value(q, dq, eps) - value(q, dq, -eps)) / (2 * eps)
+    value = compiled(jax.vmap(along, in_axes=(None, 0, 0)))
+    (ahead, _), (back, _), (_, slope) = (map(np.asarray, value(s, q, dq)) for s in (eps, -eps, 0.0))
+    differences = (ahead - back) / (2 * eps)
     assert np.all(np.abs(slope) > 0.1)
     np.testing.assert_allclose(slope, differences, rtol=0, atol=1e-8)
 
@@ -149,16 +166,7 @@ def test_a_capsule_is_as_far_away_as_the_triangles_are():
     q = np.stack([*(rng.uniform(-0.7, 0.7, (2, DRAWS)) * HALF[:, None]), rng.uniform(0.25, 0.4, DRAWS)], axis=1)
     turn = np.stack([np.zeros(DRAWS), np.full(DRAWS, np.pi / 2), np.zeros(DRAWS)], axis=1)
     turn += 0.2 * rng.normal(size=turn.shape)
-    sizes = jnp.array([[0.05, 0.2, 0], [*HALF, 0]])
-    grid = Grid(jnp.asarray(ROUGH)[None], jnp.zeros(2, dtype=int), jnp.array([[6, 5]] * 2), (1, 1))
-
-    def one(q, turn):
-        R = rotation.matrix(rotation.exp(turn))
-        posed = Posed(jnp.stack([q, jnp.zeros(3)]), jnp.stack([R, jnp.eye(3)]), sizes, None, grid)
-        found = touches(("capsule", "height_field"), posed, [0], [1])
-        return jnp.min(jnp.where(found.live, found.gap, jnp.inf)), R[:, 2]
-
-    gap, along = map(np.asarray, compiled(jax.vmap(one))(q, turn))
+    gap, along = (a[:DRAWS] for a in least_gaps("capsule", q, turn, (0.05, 0.2, 0.0)))
     t = np.linspace(-0.2, 0.2, 401)
     points = q[:, None] + t[:, None] * along[:, None]
     corners, faces = triangles(shape())

@@ -25,7 +25,7 @@ def test_impulses_across_are_those_of_the_pyramid_nearest_to_what_would_hold(rng
     """Seen from what is nearest, no corner of the pyramid lies on the side of what would hold; and the slope is the
     derivative."""
     y, mu = rng.normal(size=(400, 3)), rng.uniform(0.1, 1.5, size=400)
-    lam, slope = friction_pyramid.answer(jnp.asarray(y), jnp.asarray(mu))
+    lam, slope = compiled(friction_pyramid.answer)(y, mu)
     lam = np.asarray(lam)
     np.testing.assert_array_equal(lam[:, 0], np.maximum(y[:, 0], 0.0))
     most = mu * lam[:, 0]
@@ -37,7 +37,7 @@ def test_impulses_across_are_those_of_the_pyramid_nearest_to_what_would_hold(rng
     def alone(y, mu):
         return friction_pyramid.answer(y[None], mu[None])[0][0]
 
-    by_differentiation = jax.vmap(jax.jacfwd(alone))(jnp.asarray(y), jnp.asarray(mu))
+    by_differentiation = compiled(jax.vmap(jax.jacfwd(alone)))(y, mu)
     np.testing.assert_allclose(slope, by_differentiation, atol=1e-14)
 
 
@@ -195,7 +195,7 @@ def test_a_problem_that_lemke_cannot_solve_has_its_status():
     system, params = build(on_floor(friction="pyramid"))
     params = eqx.tree_at(lambda p: p.material_friction, params, jnp.array([jnp.nan]))
     state = state_from_joints(system, params, bodies=AT_REST)
-    found = rollout(system, params, state, jnp.zeros((5, 0)), throw=False)
+    found = rollout(system, params, state, jnp.zeros((65, 0)), throw=False)  # the program of `slide`
     assert found.failed_step == 0
     assert found.result == STEP_RESULTS.nonfinite_input
 

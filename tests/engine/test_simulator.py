@@ -51,7 +51,7 @@ def five(rig):
         for q, v in zip((-0.5, -0.4, -0.3, -0.6, 0.5), (0.5, 1, 3, 5, 0), strict=True)
     ]
     states = _together([place(system, params, joints) for joints in given])
-    own = jax.vmap(lambda m: eqx.tree_at(lambda p: p.mass, params, params.mass * m))(jnp.linspace(0.8, 1.2, 5))
+    own = eqx.tree_at(lambda p: p.mass, _together([params] * 5), np.outer(np.linspace(0.8, 1.2, 5), params.mass))
     controls = np.random.default_rng(0).normal(size=(5, STEPS, 2))
     return own, states, controls
 
@@ -75,7 +75,7 @@ def together(rig, five):
 
 
 def _together(trees):
-    return jax.tree.map(lambda *a: jnp.stack(a), *trees)
+    return jax.tree.map(lambda *a: np.stack(a), *trees)
 
 
 def _of(tree, k):

@@ -81,5 +81,5 @@ def recording(rng: np.random.Generator, steps: int, force: np.ndarray, offset: f
         x = x1
     y = np.array(rows) + SENSOR_SD * rng.normal(size=(steps, 3))
     seen = (rng.uniform(size=(steps, 1, 3)) < 0.75).astype(float)
-    states = jax.tree.map(lambda *a: jnp.asarray(np.stack(a)), *states, x)
-    return Samples(jnp.asarray(u), jnp.asarray(y)[:, None, :], jnp.asarray(s), jnp.asarray(seen)), states
+    states = jax.tree.map(lambda *a: np.stack(a), *states, x)
+    return jax.device_put((Samples(u, y[:, None], s, seen), states))

@@ -1,6 +1,7 @@
 """A pendulum as a nonlinear model, and recordings of it."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -38,14 +39,18 @@ PENDULUM, PENDULUM_Z = Pendulum(), np.array([0.3, 2.0])
 LEVELS = Noise(jnp.asarray(0.2), jnp.array([0.05]))
 
 
+@jax.jit
+def _step(x: jax.Array, u: jax.Array, w: jax.Array) -> jax.Array:
+    return PENDULUM.step(x, PENDULUM.prepare(PENDULUM_Z), u, w, LEVELS, None)[0]
+
+
 def swing(rng: np.random.Generator, steps: int, start=(1.0, 0.0)) -> tuple[Samples, np.ndarray]:
     """Readings and true states."""
-    u, p = rng.normal(size=(steps, 1)), PENDULUM.prepare(PENDULUM_Z)
-    x, states = jnp.asarray(start), []
+    u = rng.normal(size=(steps, 1))
+    x, states = np.asarray(start), []
     for k in range(steps):
         states.append(x)
-        x = PENDULUM.step(x, p, u[k], rng.normal(size=1), LEVELS, None)[0]
+        x = _step(x, u[k], rng.normal(size=1))
     states = np.array(states)
     y = np.sin(states[:, :1]) + 0.05 * rng.normal(size=(steps, 1))
-    ones = np.ones((steps, 1, 1))
-    return Samples(jnp.asarray(u), jnp.asarray(y[:, None]), jnp.zeros((steps, 1)), jnp.asarray(ones)), states
+    return jax.device_put(Samples(u, y[:, None], np.zeros((steps, 1)), np.ones((steps, 1, 1)))), states

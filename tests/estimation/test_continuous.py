@@ -173,10 +173,17 @@ def test_losses_vanish_on_the_solution_of_the_equations():
     z, nothing = jnp.asarray(model.unknown.start()), jnp.array([jnp.nan])
     belief = Belief(np.ones(1), np.eye(1), np.array([0.1]), np.array([0.1]), np.ones(()))
     t = jnp.asarray(0.3)
+
+    @eqx.filter_jit
+    def losses(loss, z):
+        exact = Exact(z)
+        return loss(exact, model, belief, t, nothing, jnp.zeros(0)), loss.at_start(exact, belief, jnp.zeros(()))
+
     for loss in (KalmanBucyLoss(), PhysicsLoss(np.ones(1))):
-        assert float(loss(Exact(z), model, belief, t, nothing, jnp.zeros(0))) < 1e-5
-        assert float(loss.at_start(Exact(z), belief, jnp.zeros(()))) < 1e-5
-        assert float(loss(Exact(z + 0.1), model, belief, t, nothing, jnp.zeros(0))) > 1e-3
+        on_the_way, at_start = losses(loss, z)
+        assert float(on_the_way) < 1e-5
+        assert float(at_start) < 1e-5
+        assert float(losses(loss, z + 0.1)[0]) > 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +239,9 @@ def test_moments_go_on_beyond_the_last_reading(trainable):
     nets = networks(model, further, belief, np.log([[1.0], [4.0]]), middle, size, **sizes)
     loss, whole = KalmanBucyLoss((1.0, 0.1, 10.0), 0.0), Schedule(1500, 30, 1e-2, data_first=200, piece=500)
     best = train(nets, loss, model, further, belief, whole).best()
+    mean = eqx.filter_jit(lambda nets, t: nets.mean(t))
     for t in (1.2, 1.4):  # what the equations make of the end of the readings
-        assert abs(float(best.mean(jnp.asarray(t))[0]) - np.exp(-2 * t)) < 0.02
+        assert abs(float(mean(best, jnp.asarray(t))[0]) - np.exp(-2 * t)) < 0.02
 
 
 def test_squares_are_minimised_by_levenberg_and_marquardts_method(trainable):
@@ -246,15 +254,18 @@ def test_squares_are_minimised_by_levenberg_and_marquardts_method(trainable):
     assert found.ended == "settled"
     np.testing.assert_allclose(np.exp(np.asarray(found.nets.z)), 2.0, atol=0.1)  # both runs, from either side
 
-    def whole(nets, samples):
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def whole(z, nets, samples):
+        nets = eqx.tree_at(lambda n: n.z, nets, z)
         each = jax.vmap(lambda t, y, u: loss(nets, model, belief, t, y, u))(*map(jnp.asarray, samples))
         return jnp.mean(each)
 
     for run, told in enumerate(found.loss):
         samples = [a[run] for a in readings]
         of = found.run(run)
-        np.testing.assert_allclose(whole(of, samples), told, rtol=1e-10)
-        slope = eqx.filter_grad(lambda z, of=of, s=samples: whole(eqx.tree_at(lambda n: n.z, of, z), s))(of.z)
+        value, slope = whole(of.z, of, samples)
+        np.testing.assert_allclose(value, told, rtol=1e-10)
         assert abs(float(slope[0])) < 1e-3 * told  # a minimum: no unknown would gain anything
 
 

@@ -142,6 +142,7 @@ class Sticking(AbstractModel, SearchedStep):
 NARROW, WIDE, WIDEST = (Sticking(jnp.asarray(width)) for width in (1e-4, 1e-2, 5e-2))
 
 
+@jax.jit
 def path_of(z: np.ndarray, u: jax.Array, w: jax.Array, noise: Noise) -> Path:
     p = NARROW.prepare(jnp.asarray(z))
 

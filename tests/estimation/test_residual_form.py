@@ -62,12 +62,11 @@ class SplitForce(LinearModel):
 
 def linear_start(x: Masses, own: float) -> tuple[jax.Array, Path]:
     """A poor start: the right poses bent, and no parameters."""
-    k = jnp.arange(x.q.shape[0])[:, None]
-    q = x.q + 0.2 * jnp.sin(k / 3) + 0.1
-    v = jnp.concatenate([x.v[:1], jnp.diff(q, axis=0) / H])
-    return jnp.array([0.0, 0.0, own]), Path(
-        Masses(q, v), jnp.zeros((STEPS, 2)), jnp.zeros((STEPS, 0)), all_successful(STEPS)
-    )
+    k = np.arange(x.q.shape[0])[:, None]
+    q = np.asarray(x.q) + 0.2 * np.sin(k / 3) + 0.1
+    v = np.concatenate([np.asarray(x.v)[:1], np.diff(q, axis=0) / H])
+    path = jax.device_put((Masses(q, v), np.zeros((STEPS, 2)), np.zeros((STEPS, 0))))
+    return jax.device_put(np.array([0.0, 0.0, own])), Path(*path, all_successful(STEPS))
 
 
 def linearised(samples: Samples, x: Masses, own: float = 0.0):
@@ -89,15 +88,21 @@ def dense_rows(samples: Samples, x0: Masses, unknowns: jax.Array) -> jax.Array:
     return jnp.concatenate([w.reshape(-1), e, first, OWN_WEIGHT * z[2:]])
 
 
-def dense(samples: Samples, x0: Masses) -> tuple[np.ndarray, np.ndarray]:
-    """(A, c) of the residuals A X + c."""
+@jax.jit
+def dense_problem(samples: Samples, x0: Masses) -> tuple[jax.Array, jax.Array]:
     zero = jnp.zeros(2 * (STEPS + 2) + 3)
     rows = functools.partial(dense_rows, samples, x0)
-    return np.asarray(jax.jacfwd(rows)(zero)), np.asarray(rows(zero))
+    return jax.jacfwd(rows)(zero), rows(zero)
+
+
+def dense(samples: Samples, x0: Masses) -> tuple[np.ndarray, np.ndarray]:
+    """(A, c) of the residuals A X + c."""
+    A, c = dense_problem(samples, x0)
+    return np.asarray(A), np.asarray(c)
 
 
 def first_state(x: Masses) -> Masses:
-    return jax.tree.map(lambda a: a[0], x)
+    return jax.tree.map(lambda a: np.asarray(a)[0], x)
 
 
 def test_one_full_step_is_the_rauch_tung_striebel_smoother(rng):
@@ -133,7 +138,7 @@ def test_one_full_step_is_the_rauch_tung_striebel_smoother(rng):
 
     found = np.concatenate([step.path.x.q, step.path.x.v], axis=1)
     np.testing.assert_allclose(found, [mean for mean, _ in smoothed], rtol=1e-7, atol=1e-7)
-    blocks = bordered.covariance(factor).blocks[1:]
+    blocks = np.asarray(jax.jit(bordered.covariance)(factor).blocks)[1:]
     np.testing.assert_allclose(blocks, [P[:2, :2] for _, P in smoothed], rtol=1e-7, atol=1e-10)
 
 
@@ -257,6 +262,11 @@ def pendulum() -> tuple[Multibody, Problem, Iterate]:
     own = ParameterMap(system, (Free("sensors.angle.offset", 0.0, transform="identity", prior_sd=0.1),))
     model = Multibody(system, params, shared, own, ProcessNoise("bodies", 1e-2), (0,))
     rng, samples, paths = np.random.default_rng(3), [], []
+
+    def place(q, v):
+        return model.body_state(state_from_joints(system, params, {"pin": {"position": q, "rate": v}}), params.com)
+
+    placed = jax.jit(jax.vmap(place))
     for angle, rate, offset in ((1.0, 0.0, 0.0), (-0.4, 3.0, 0.05)):
         theta = np.zeros((steps, 2))
         theta[0] = angle, rate
@@ -273,9 +283,7 @@ def pendulum() -> tuple[Multibody, Problem, Iterate]:
             Samples(jnp.zeros((steps, 0)), jnp.asarray(y)[:, None, None], jnp.zeros((steps, 1)), jnp.asarray(seen))
         )
         smooth = np.convolve(np.pad(y, 2, mode="edge"), np.ones(5) / 5, mode="valid")
-        place = jax.jit(lambda q, v: state_from_joints(system, params, {"pin": {"position": q, "rate": v}}))
-        states = jax.vmap(place)(jnp.asarray(smooth), jnp.asarray(np.gradient(smooth, h)))
-        plan = jax.vmap(lambda s: model.body_state(s, params.com))(states)
+        plan = placed(smooth, np.gradient(smooth, h))
         paths.append(Path(plan, jnp.zeros((steps, 6)), jnp.zeros((steps, 1)), all_successful(steps)))
     z0 = shared.start()
     lower, upper = shared.bounds()
@@ -372,12 +380,13 @@ def test_a_fit_that_is_cut_short_says_so():
 
 
 def test_noise_on_the_joints_alone_is_refused():
-    problem, stage, start = hung(1e-2)
-    model = stage.model
-    assert isinstance(model, Multibody)
+    model, problem, plans = pendulum()
+    ends = [jax.tree.map(lambda a: np.concatenate([a, a[-1:]]), path.x) for path in plans.paths]
+    paths = tuple(path._replace(x=x) for path, x in zip(plans.paths, ends, strict=True))
+    start = plans._replace(paths=paths)
     joints = Multibody(model.system, model.params, model.shared, model.own, ProcessNoise("joints", 1e-2), (0,))
     with pytest.raises(ValueError, match="kind: bodies"):
-        fit_residual(problem, [Stage(joints, stage.noise)], start, JOINT)
+        fit_residual(problem, [Stage(joints, PENDULUM_NOISE)], start, JOINT)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def friction_samples(rng: np.random.Generator, steps: int, dtype=np.float64) -> 
         x = x + STEP * np.array([x[1], a])
     y = np.array(rows) + SENSOR * rng.normal(size=(steps, 2))
     seen = (rng.uniform(size=(steps, 1, 2)) < 0.8).astype(float)
-    return Samples(*(jnp.asarray(a, dtype) for a in (u[:, None], y[:, None], np.zeros((steps, 1)), seen)))
+    return Samples(*(jax.device_put(a.astype(dtype)) for a in (u[:, None], y[:, None], np.zeros((steps, 1)), seen)))
 
 
 def friction_model(dtype=np.float64, law: NeuralFriction = LAW, stepper=None, kind: type[FrictionMass] = FrictionMass):
@@ -100,7 +100,8 @@ def test_structured_is_dense(rng, stepper, gate):
     model = WithParameters(friction_model(stepper=stepper), LAW.size, DRIFT)
     samples, noise = friction_samples(rng, 300), Noise(jnp.asarray(1.0), jnp.full(2, SENSOR))
     x0, sd = AugmentedState(np.zeros(2), LAW.draw(rng)), np.append([1.0, 1.0], np.ones(LAW.size))
-    dense, slow = Filter(model, np.zeros(0), noise, gate=gate), SlowFilter(model, noise, gate=gate)
+    given = np.asarray(gate)  # a number would be compiled into the program
+    dense, slow = Filter(model, np.zeros(0), noise, gate=given), SlowFilter(model, noise, gate=given)
     a, b = slow.run(slow.init(x0, sd), samples), dense.run(dense.init(x0, sd), samples)
     same(a, b)
     assert (np.asarray(b.innovation.accepted).min() == 0) == np.isfinite(gate)
@@ -159,8 +160,12 @@ def test_constant_parameters_are_the_bordered_batch_problem(rng, filter_kind):
     f = SlowFilter(joint, NOISE) if filter_kind is SlowFilter else Filter(joint, np.zeros(0), NOISE)
     found = f.run(f.init(AugmentedState(x0, z0), np.append(x_sd, z_sd)), samples)
 
+    @jax.jit
+    def problem(unknowns):
+        """Slopes of the whitened residuals at (dx_0, w, dz), and these."""
+        return jax.jacfwd(lambda a: (rows(a),) * 2, has_aux=True)(unknowns)
+
     def rows(unknowns):
-        """Whitened residuals at (dx_0, w, dz)."""
         d, w, dz = unknowns[:4], unknowns[4:-3].reshape(steps, 2), unknowns[-3:]
 
         def body(x, step):
@@ -171,8 +176,7 @@ def test_constant_parameters_are_the_bordered_batch_problem(rng, filter_kind):
         e = jax.lax.scan(body, model.retract(x0, d), (*samples, w))[1]
         return jnp.concatenate([d / x_sd, unknowns[4:-3], dz / z_sd, e.reshape(-1)])
 
-    zero = jnp.zeros(4 + 2 * steps + 3)
-    R, c = np.asarray(jax.jacfwd(rows)(zero)), np.asarray(rows(zero))
+    R, c = map(np.asarray, problem(np.zeros(4 + 2 * steps + 3)))
     N, g = R.T @ R, -R.T @ c
     xx, xz, zz = N[:-3, :-3], N[:-3, -3:], N[-3:, -3:]
     S = zz - xz.T @ np.linalg.solve(xx, xz)

@@ -1,6 +1,7 @@
 """Sweeps, noise levels and the simulator form on linear models: textbook recursions and dense algebra in numpy."""
 
 import functools
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -22,29 +23,40 @@ from estimation.linear_model import (
 from scipy import integrate
 from scipy.optimize import minimize
 
+from spookax import estimation
 from spookax._results import ESTIMATE_RESULTS
-from spookax.estimation import Linearised, Problem, Settings, Stage, adjoint_smoother, covariance_filter, fit, linearise
-from spookax.estimation.batch import step_blocks
+from spookax.estimation import Problem, Settings, Stage, fit
+from spookax.estimation.batch import step_blocks, sweeps
 from spookax.estimation.batch.levels import Evidence, at_present, estimate_levels
 from spookax.estimation.batch.one_recording import filtered, gains_of, linearised, nudged
 from spookax.estimation.batch.problem import Iterate
-from spookax.estimation.batch.sweeps import feedback_gains, reduced, smoothed_covariance
 from spookax.estimation.batch.uncertainty import state_uncertainty
 from spookax.estimation.linearise import Path, all_successful, before
 from spookax.protocol import AbstractModel, Noise, Samples
 
+T = TypeVar("T")
 pytestmark = pytest.mark.timeout(300)
 
 MODEL = LinearModel()
 FORCE = np.array([1.5, -0.7])
 STEPS = 30
 close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-11)
+# one program each: called as they are they compile the body of every loop again
+linearise = eqx.filter_jit(estimation.linearise)
+covariance_filter = eqx.filter_jit(estimation.covariance_filter)
+adjoint_smoother = eqx.filter_jit(estimation.adjoint_smoother)
+feedback_gains = eqx.filter_jit(sweeps.feedback_gains)
+reduced = eqx.filter_jit(sweeps.reduced)
+smoothed_covariance = eqx.filter_jit(sweeps.smoothed_covariance)
 
 # ---------------------------------------------------------------------------------------------------------------
 # one linearisation, and what dense algebra makes of it
 
 
-def simulated(model: AbstractModel, x: Masses, z: np.ndarray, u: jax.Array, w: jax.Array, noise: Noise = NOISE) -> Path:
+@eqx.filter_jit
+def simulated(
+    model: AbstractModel, x: Masses, z: np.ndarray | jax.Array, u: jax.Array, w: jax.Array, noise: Noise = NOISE
+) -> Path:
     """A trajectory of the simulator, by the textbook loop."""
 
     def body(x, step):
@@ -59,6 +71,13 @@ def simulated(model: AbstractModel, x: Masses, z: np.ndarray, u: jax.Array, w: j
         jnp.zeros((len(u), 0)),
         all_successful(len(u)),
     )
+
+
+@eqx.filter_jit
+def observed(model: AbstractModel, z: np.ndarray | jax.Array, path: Path, s: jax.Array) -> jax.Array:
+    """What the sensors read without noise, once a step."""
+    after = jax.tree.map(lambda a: a[1:], path.x)
+    return jax.vmap(lambda x, x1, s: model.observe(x, x1, jnp.asarray(z), s))(before(path.x), after, s[:, 0])
 
 
 class Sweep:
@@ -82,13 +101,13 @@ def sweep(rng) -> Sweep:
     return Sweep(rng)
 
 
-def numpied(lin: Linearised) -> Linearised:
-    return jax.tree.map(np.asarray, lin)
+def numpied(tree: T) -> T:
+    return jax.tree.map(np.asarray, tree)
 
 
 def dense(sweep: Sweep, first: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Residuals R X + c in X = (dx_first, dw_first ..., dz), and the states as maps of X: dx_k = M_k X."""
-    lin, w = numpied(jax.tree.map(lambda a: a[first:], sweep.lin)), np.asarray(sweep.w)[first:]
+    lin, w = jax.tree.map(lambda a: np.asarray(a)[first:], sweep.lin), np.asarray(sweep.w)[first:]
     (steps, n, m), p = lin.B.shape, lin.C.shape[2]
     total = n + steps * m + p
     unit = np.eye(total)
@@ -148,8 +167,8 @@ def test_the_reduced_problem_is_dense_joint_least_squares(sweep, rng):
     weight = rng.uniform(0.5, 2.0, size=3)
     R, c = np.vstack([R, np.hstack([np.zeros((3, R.shape[1] - 3)), np.diag(weight)])]), np.append(c, np.zeros(3))
     best, P = np.linalg.lstsq(R, -c, rcond=None)[0], np.linalg.inv(R.T @ R)
-    dz = jnp.linalg.solve(N + jnp.diag(weight**2), g)
-    cov_z = jnp.linalg.inv(N + jnp.diag(weight**2))
+    dz = np.linalg.solve(N + np.diag(weight**2), g)
+    cov_z = np.linalg.inv(N + np.diag(weight**2))
     close(dz, best[-3:])
     close(cov_z, P[-3:, -3:])
     dx, new_w = adjoint_smoother(sweep.lin, sweep.w, sweep.filtered, dz)
@@ -169,14 +188,14 @@ def test_sum_of_log_determinants_is_that_of_the_readings(sweep):
 
 def test_information_form_says_the_same(sweep):
     """Normal equations in (x_k, z), carried forward by eliminating w_k."""
-    lin, w = numpied(sweep.lin), np.asarray(sweep.w)
+    lin, w, f = numpied(sweep.lin), np.asarray(sweep.w), numpied(sweep.filtered)
     lean = np.hstack([np.eye(4), -np.asarray(sweep.Y0)])
     info, vector = lean.T @ np.linalg.solve(sweep.P0, lean), np.zeros(7)
     for k in range(STEPS):
         P = np.linalg.inv(info[:4, :4])
-        close(sweep.filtered.P[k], P, rtol=1e-8)
-        close(sweep.filtered.m[k], P @ vector[:4], rtol=1e-8)
-        close(sweep.filtered.Y[k], -P @ info[:4, 4:], rtol=1e-8)
+        close(f.P[k], P, rtol=1e-8)
+        close(f.m[k], P @ vector[:4], rtol=1e-8)
+        close(f.Y[k], -P @ info[:4, 4:], rtol=1e-8)
         reading = np.hstack([lin.H[k], lin.D[k], lin.J[k]])
         wide = reading.T @ reading + np.diag([0.0] * 7 + [1.0] * 2)
         wide[:7, :7] += info
@@ -196,7 +215,7 @@ def test_feedback_is_the_best_answer_to_a_departure(sweep, rng):
     """From the optimal plan: what dense least squares changes in the noise that remains, for x_k off by delta."""
     R, c, maps = dense(sweep)
     plan = np.linalg.lstsq(R, -c, rcond=None)[0]
-    gains = feedback_gains(sweep.lin)
+    gains = np.asarray(feedback_gains(sweep.lin))
     assert np.max(np.abs(gains)) > 1.0
     for k in (0, 3, 10, 20, STEPS - 2, STEPS - 1):
         tail, c_tail, _ = dense(sweep, k)
@@ -208,18 +227,21 @@ def test_feedback_is_the_best_answer_to_a_departure(sweep, rng):
 
 
 def test_what_was_not_seen_does_not_matter(sweep):
-    missing = sweep.samples.weight == 0
+    missing = np.asarray(sweep.samples.weight) == 0
     assert 0.1 < np.mean(missing) < 0.4
-    strange = sweep.samples._replace(y=jnp.where(missing, jnp.nan, sweep.samples.y))
+    strange = sweep.samples._replace(y=np.where(missing, np.nan, sweep.samples.y))
     lin = linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, strange)
     for a, b in zip(jax.tree.leaves(lin), jax.tree.leaves(sweep.lin), strict=True):
         np.testing.assert_array_equal(a, b)
     assert np.all(np.asarray(lin.H)[missing[:, 0]] == 0)
     # rows that are not there at all: gains from the channels of one step and no other
-    alone = sweep.samples._replace(weight=jnp.zeros_like(sweep.samples.weight).at[10].set(1.0))
-    gains = feedback_gains(linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone))
-    assert np.all(np.asarray(gains[11:]) == 0)
-    short = jax.tree.map(lambda a: a[:11], linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone))
+    alone = sweep.samples._replace(
+        weight=np.where(np.arange(STEPS) == 10, 1.0, 0.0)[:, None, None] * np.ones(missing.shape)
+    )
+    lin = linearise(MODEL, jnp.zeros(3), NOISE, sweep.path, alone)
+    gains = np.asarray(feedback_gains(lin))
+    assert np.all(gains[11:] == 0)
+    short = jax.tree.map(lambda a: a[:11], numpied(lin))
     close(gains[:11], feedback_gains(short))
 
 
@@ -268,14 +290,11 @@ def noisy(rng: np.random.Generator, factors: np.ndarray) -> Samples:
     u, s = jnp.asarray(rng.normal(size=(LONG, 2))), jnp.asarray(rng.uniform(size=(LONG, 1)))
     z = np.append(FORCE, 0.2)
     path = simulated(MODEL, Masses(np.zeros(2), np.zeros(2)), z, u, factors[0] * rng.normal(size=(LONG, 2)))
-    after = jax.tree.map(lambda a: a[1:], path.x)
-    y = jax.vmap(lambda x, x1, s: MODEL.observe(x, x1, jnp.asarray(z), s[0]))(before(path.x), after, s)
-    y = y + factors[1:] * SENSOR_SD * rng.normal(size=(LONG, 3))
+    y = np.asarray(observed(MODEL, z, path, s)) + factors[1:] * SENSOR_SD * rng.normal(size=(LONG, 3))
     seen = (rng.uniform(size=(LONG, 1, 3)) < 0.75).astype(float)
-    return Samples(u, y[:, None], s, jnp.asarray(seen))
+    return Samples(u, jnp.asarray(y[:, None]), s, jnp.asarray(seen))
 
 
-@jax.jit
 def surprise(samples: Samples, levels: jax.Array) -> jax.Array:
     """-log likelihood at logs of the factors: a Kalman filter for (q, v, w, z) that takes one reading at a time."""
     factor = jnp.exp(levels)
@@ -292,11 +311,16 @@ def surprise(samples: Samples, levels: jax.Array) -> jax.Array:
         after = jnp.concatenate([eye[:2] + s * H * rate, (0.5 - s) * eye[2:3] + (0.5 + s) * rate[:1]])
         C = after + jnp.zeros((3, 9)).at[0, 8].set(1.0)
         known = jnp.concatenate([s * H * push, (0.5 + s) * push[:1]])
-        for i in range(3):
-            F = C[i] @ P @ C[i] + (factor[1 + i] * SENSOR_SD[i]) ** 2
-            nu, gain = y[i] - known[i] - C[i] @ m, seen[i] * P @ C[i] / F
-            m, P = m + gain * nu, P - jnp.outer(gain, C[i] @ P)
-            total = total + seen[i] * (nu**2 / F + jnp.log(F)) / 2
+
+        def reading(carry, row):
+            m, P, total = carry
+            C, sd, off, seen = row
+            F = C @ P @ C + sd**2
+            nu, gain = off - C @ m, seen * P @ C / F
+            total = total + seen * (nu**2 / F + jnp.log(F)) / 2
+            return (m + gain * nu, P - jnp.outer(gain, C @ P), total), None
+
+        (m, P, total), _ = jax.lax.scan(reading, (m, P, total), (C, factor[1:] * SENSOR_SD, y - known, seen))
         m = step @ m + jnp.concatenate([H * push, push, jnp.zeros(5)])
         P = step @ P @ step.T + jnp.diag(jnp.array([0.0] * 4 + [1.0] * 2 + [0.0] * 3))
         return (m, P, total), None
@@ -304,6 +328,17 @@ def surprise(samples: Samples, levels: jax.Array) -> jax.Array:
     P = jnp.diag(jnp.array([1.0, 1.0, 100.0, 100.0, 1.0, 1.0, 1e6, 1e6, 1e6]))
     rows = (samples.u, samples.y[:, 0], samples.s[:, 0], samples.weight[:, 0])
     return jax.lax.scan(body, (jnp.zeros(9), P, jnp.zeros(())), rows)[0][2]
+
+
+@jax.jit
+def slope_and_curvature(samples: Samples, levels: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """First and second derivatives of `surprise`."""
+
+    def slope(levels: jax.Array) -> tuple[jax.Array, jax.Array]:
+        gradient = jax.grad(surprise, 1)(samples, levels)
+        return gradient, gradient
+
+    return jax.jacfwd(slope, has_aux=True)(levels)[::-1]
 
 
 def evidence(samples: Samples) -> Evidence:
@@ -336,8 +371,8 @@ def test_noise_levels_are_found_within_their_sampling_error(rng, monkeypatch, pr
     free = np.array([process, sensors, sensors, sensors])
     np.testing.assert_array_equal(found[~free], ONES[~free])
     truth = jnp.log(jnp.asarray(factors))
-    gradient = np.sum([jax.grad(surprise, 1)(samples, truth) for samples in data], axis=0)[free]
-    hessian = np.sum([jax.hessian(surprise, 1)(samples, truth) for samples in data], axis=0)[np.ix_(free, free)]
+    slopes, curvatures = zip(*[slope_and_curvature(samples, truth) for samples in data], strict=True)
+    gradient, hessian = np.sum(slopes, axis=0)[free], np.sum(curvatures, axis=0)[np.ix_(free, free)]
     sd = np.sqrt(np.diag(np.linalg.inv(hessian)))
     error = np.log(found / factors)[free]
     assert np.all(sd < 0.15)
@@ -358,21 +393,28 @@ def linear_rows(samples: Samples, unknowns: jax.Array) -> jax.Array:
     """All whitened residuals of a recording at (x_0, w, own offset, forces), by simulation."""
     w, z = unknowns[4 : OWN - 1].reshape(-1, 2), jnp.roll(unknowns[OWN - 1 :], -1)
     path = simulated(MODEL, Masses(unknowns[:2], unknowns[2:4]), z, samples.u, w)
-    after = jax.tree.map(lambda a: a[1:], path.x)
-    readings = jax.vmap(lambda x, x1, s: MODEL.observe(x, x1, z, s[0]))(before(path.x), after, samples.s)
+    readings = observed(MODEL, z, path, samples.s)
     e = (samples.weight * (samples.y - readings[:, None]) / SENSOR_SD[None, None]).reshape(-1)
     return jnp.concatenate([unknowns[4 : OWN - 1], e, OWN_WEIGHT * z[2:]])
 
 
+@jax.jit
+def linear_problem(samples: Samples) -> tuple[jax.Array, jax.Array]:
+    """(R, c) of `linear_rows`."""
+    rows = functools.partial(linear_rows, samples)
+    zero = jnp.zeros(OWN + 2)
+    return jax.jacfwd(rows)(zero), rows(zero)
+
+
 def all_rows(data: list[Samples]) -> tuple[np.ndarray, np.ndarray]:
     """(R, c) of the residuals R X + c of both recordings; forces last."""
-    rows, at, zero = [], [], jnp.zeros(OWN + 2)
+    rows, at = [], []
     for i, samples in enumerate(data):
-        part = np.asarray(jax.jacfwd(functools.partial(linear_rows, samples))(zero))
+        part, c = map(np.asarray, linear_problem(samples))
         wide = np.zeros((part.shape[0], 2 * OWN + 2))
         wide[:, i * OWN : (i + 1) * OWN], wide[:, 2 * OWN :] = part[:, :OWN], part[:, OWN:]
         rows.append(wide)
-        at.append(np.asarray(linear_rows(samples, zero)))
+        at.append(c)
     rows.append(np.hstack([np.zeros((2, 2 * OWN)), np.diag(WEIGHT)]))
     return np.vstack(rows), np.concatenate([*at, -WEIGHT * PRIOR])
 
@@ -495,10 +537,9 @@ def slide_data(rng: np.random.Generator, z: np.ndarray = TRUE) -> Samples:
     u = jnp.asarray(20 * np.sin(0.7 * np.arange(COUNT))[:, None])
     s = jnp.asarray(rng.uniform(size=(COUNT, 1)))
     path = simulated(SLIDE, Masses(np.ones(1), np.zeros(1)), np.exp(z), u, jnp.asarray(rng.normal(size=(COUNT, 1))))
-    after = jax.tree.map(lambda a: a[1:], path.x)
-    y = jax.vmap(lambda x, x1, s: SLIDE.observe(x, x1, None, s))(before(path.x), after, s[:, 0])
+    y = np.asarray(observed(SLIDE, np.exp(z), path, s))
     y = y + SENSOR * rng.normal(size=y.shape)
-    return Samples(u, y[:, None], s, jnp.ones((COUNT, 1, 1)))
+    return Samples(u, jnp.asarray(y[:, None]), s, jnp.ones((COUNT, 1, 1)))
 
 
 def slide_surprise(samples: Samples, objective: str, z: np.ndarray) -> float:

@@ -66,7 +66,7 @@ def switching_data(rng: np.random.Generator, steps: int = STEPS) -> tuple[Sample
         x = A @ x + PUSH[mode] * u[k] + G[mode] @ rng.normal(size=1)
     y = np.array(states) + SENSOR * rng.normal(size=(steps, 2))
     seen = (rng.uniform(size=(steps, 1, 2)) < 0.9).astype(float)
-    samples = Samples(jnp.asarray(u), jnp.asarray(y)[:, None], jnp.zeros((steps, 1)), jnp.asarray(seen))
+    samples = jax.device_put(Samples(u, y[:, None], np.zeros((steps, 1)), seen))
     return samples, np.array(states), np.array(modes)
 
 
@@ -245,7 +245,7 @@ def test_levels_that_change_from_sample_to_sample(rng):
 
 
 def test_a_bank_of_equal_pair_models_is_one_filter(rng):
-    samples, _ = recording(rng, 30, np.array([1.5, -0.7]), 0.2)
+    samples, _ = recording(rng, 40, np.array([1.5, -0.7]), 0.2)
     f, x0 = Filter(LinearModel(), jnp.array([1.5, -0.7, 0.2]), NOISE), Masses(jnp.zeros(2), jnp.zeros(2))
     plain, imm = f.run(f.init(x0, jnp.ones(4)), samples, trail=True), IMM([f, f], TRANSITION)
     found = imm.run(imm.init(x0, jnp.ones(4)), samples, trail=True)
@@ -382,10 +382,16 @@ class Turns(AbstractModel):
         return rotation.log(rotation.multiply(rotation.conjugate(x0), x1))
 
 
+@jax.jit
+def turned(base: jax.Array, d: jax.Array) -> jax.Array:
+    """Orientations that are rotated by several vectors."""
+    return jax.vmap(lambda d: Turns().retract(base, d))(d)
+
+
 def orientations(rng, spread: float, count: int = 4) -> tuple[Belief, jax.Array]:
-    base = rotation.exp(jnp.asarray(rng.normal(size=3)))
+    base = turned(np.array([1.0, 0.0, 0.0, 0.0]), rng.normal(size=(1, 3)))[0]
     d = spread * rng.normal(size=(count, 3))
-    x = jax.jit(jax.vmap(lambda d: Turns().retract(base, d)))(jnp.asarray(d))
+    x = turned(base, d)
     S = spread * rng.normal(size=(count, 3, 3))
     return Belief(x, jnp.asarray(spread * rng.normal(size=(count, 3))), jnp.asarray(S), jnp.zeros((count, 0))), base
 
@@ -484,7 +490,7 @@ def test_regime_has_a_threshold(rng):
 
 
 def test_a_mode_that_cannot_come_is_left(rng):
-    samples, _, _ = switching_data(rng, 10)
+    samples, _, _ = switching_data(rng)
     imm = IMM(filters(), np.array([[1.0, 0.0], [1.0, 0.0]]))
     found = imm.run(imm.init(jnp.zeros(2), jnp.ones(2)), samples, trail=True)
     close(found.modes.probability[1:, 0], 1.0)
@@ -519,6 +525,6 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="share their state"):
         IMM([filters()[0], Filter(LinearModel(), jnp.zeros(3), NOISE)], TRANSITION)
     imm = IMM(filters(), TRANSITION)
-    samples = switching_data(np.random.default_rng(0), 3)[0]
+    samples = switching_data(np.random.default_rng(0))[0]
     with pytest.raises(ValueError, match="trail=True"):
         imm.smooth(imm.run(imm.init(jnp.zeros(2), jnp.ones(2)), samples))

@@ -48,9 +48,9 @@ def test_long_times_small(narrow, rng):
 
 
 def test_derivatives(factors):
-    check_grads(matmul, factors, order=2)
-    check_grads(jax.vmap(matmul), factors, order=2)
-    check_grads(jax.vmap(matmul, (None, 0)), (factors[0][0], factors[1]), order=2)
+    check_grads(jax.jit(matmul), factors, order=2)
+    check_grads(jax.jit(jax.vmap(matmul)), factors, order=2)
+    check_grads(jax.jit(jax.vmap(matmul, (None, 0))), (factors[0][0], factors[1]), order=2)
     by_both = jax.grad(lambda A, B: jnp.sum(jnp.sin(matmul(A, B))), (0, 1))(*factors)
     for mine, theirs in zip(by_both, jax.grad(lambda A, B: jnp.sum(jnp.sin(A @ B)), (0, 1))(*factors), strict=True):
         close(mine, theirs)

@@ -41,8 +41,11 @@ QUIET = Settings(determinant=False, tolerance=1e-12)
 
 
 def response(u: np.ndarray, model: ElastoSlide = MODEL) -> np.ndarray:
-    first, samples = recording(u, np.zeros_like(u), np.zeros(model.tangent_size))
-    return forces(model, model.values, first, samples)
+    """Forces; displacements that stay where they end are added, so that records of few lengths are compiled."""
+    count = max(1024, 2 ** (len(u) - 1).bit_length())
+    longer = np.append(u, np.full(count - len(u), u[-1]))
+    first, samples = recording(longer, np.zeros(count), np.zeros(model.tangent_size))
+    return np.asarray(forces(model, model.values, first, samples))[: len(u)]
 
 
 def path(*turns: float, points: int = 200) -> np.ndarray:

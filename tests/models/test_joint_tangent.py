@@ -11,6 +11,7 @@ import pytest
 import spookax as sx
 from spookax.estimation.batch import one_recording
 from spookax.estimation.batch.one_recording import Plan, filtered, first_spread, first_state, follow, linearised
+from spookax.estimation.linearise import Linearised
 from spookax.models import Free, Multibody, ParameterMap, ProcessNoise, joint_tangent
 from spookax.protocol import FreeDirections, Noise, Samples
 from spookax.scene import Scene
@@ -80,13 +81,19 @@ def built(joints, h):
     return sx.build(Scene.model_validate(scene))
 
 
-def problem(kind, system, params, start):
-    """Model, parameters, noise, a trajectory that noise drives, and readings of it."""
+def begun(kind, system, params, start):
+    """Model, parameters, and the state at which the joints stand as they should."""
     free = tuple(Free(f"bodies.{name}.mass", 1.0, transform="identity") for name in system.bodies)
     shared, none = ParameterMap(system, free), ParameterMap(system, ())
     model = kind(system, params, shared, none, ProcessNoise("joints", 1e-3), tuple(range(len(system.sensors))))
-    z, noise, rng = shared.start(), Noise(np.ones(()), np.full(model.num_channels, 1e-3)), np.random.default_rng(0)
     x0 = model.body_state(sx.state_from_joints(system, params, start), params.com)
+    return model, shared.start(), x0
+
+
+def problem(kind, system, params, start):
+    """Model, parameters, noise, a trajectory that noise drives, and readings of it."""
+    model, z, x0 = begun(kind, system, params, start)
+    noise, rng = Noise(np.ones(()), np.full(model.num_channels, 1e-3)), np.random.default_rng(0)
     x = jax.tree.map(lambda a: np.broadcast_to(np.asarray(a), (STEPS, *a.shape)), x0)
     gains = [np.zeros((STEPS, model.noise_size, model.tangent_size))]
     plan = Plan(x, rng.normal(size=(STEPS, model.noise_size)), gains)
@@ -150,6 +157,12 @@ def test_directions_and_rows_belong_together_and_a_step_leads_along_them(name):
     assert off[1] < 0.35 * off[0]
 
 
+def only_directions(model, z, x0):
+    """Of a linearisation what the spread of the first state asks for."""
+    x = jax.tree.map(lambda a: np.asarray(a)[None], x0)
+    return Linearised(*[np.zeros(0)] * 7, one_recording._directions(model, z, x))
+
+
 def along_joints(model):
     return Multibody(model.system, model.params, model.shared, model.own, model.noise, model.sensors)
 
@@ -157,11 +170,10 @@ def along_joints(model):
 def test_first_states_are_spanned():
     """P_0 of all bodies is P_0 along the joints, but for what velocities along chords are not those along tangents."""
     joints, start, _ = MECHANISMS["four hinges"]
-    model, z, noise, path, samples = problem(Multibody, *built(joints, 1e-3), start)
-    lin = linearised(model, z, noise, path, samples)[0]
-    first = jax.tree.map(lambda a: np.asarray(a)[0], path.x)
-    small, _ = first_spread(model, z, first, 0.3, lin)
-    _, whole, _ = first_state(model, z, first, np.asarray(0.3))
+    model, z, x0 = begun(Multibody, *built(joints, 1e-3), start)
+    lin = only_directions(model, z, x0)
+    small, _ = first_spread(model, z, x0, 0.3, lin)
+    _, whole, _ = first_state(model, z, x0, np.asarray(0.3))
     assert lin.directions is not None
     along = np.asarray(lin.directions.along)[0]
     np.testing.assert_allclose(along @ small @ along.T, whole, rtol=0, atol=5e-3 * np.abs(whole).max())
@@ -170,9 +182,8 @@ def test_first_states_are_spanned():
 def test_a_tree_starts_anywhere_along_its_joints():
     """Positions by sd and rates by ten times as much, whatever the parameters are; loops are closed first."""
     joints, start, count = MECHANISMS["table, spinning rod"]
-    model, z, noise, path, samples = problem(Multibody, *built(joints, 2e-3), start)
-    lin = linearised(model, z, noise, path, samples)[0]
-    P0, Y0 = first_spread(model, z, jax.tree.map(lambda a: np.asarray(a)[0], path.x), 0.3, lin)
+    model, z, x0 = begun(Multibody, *built(joints, 2e-3), start)
+    P0, Y0 = first_spread(model, z, x0, 0.3, only_directions(model, z, x0))
     np.testing.assert_array_equal(P0, np.diag(np.repeat([0.3, 3.0], count) ** 2))
     assert Y0.shape == (2 * count, len(z))
     assert not Y0.any()

@@ -9,7 +9,7 @@ import pytest
 import scipy.integrate
 import scipy.linalg
 
-from spookax.math.linear_sde import discretised
+from spookax.math import linear_sde
 from spookax.models import (
     Contact,
     LinearGaussian,
@@ -24,6 +24,7 @@ from spookax.models import (
 from spookax.models.linear import alike
 from spookax.protocol import Noise
 
+discretised = jax.jit(linear_sde.discretised)  # called as it is it compiles every operation
 close = functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10)
 LAG, SD, LENGTH, PERIOD = np.linspace(0.0, 3.0, 13), 1.3, 0.7, 1.1
 

@@ -44,8 +44,9 @@ def states(rig, model):
     system, params, state = rig
     none = jnp.full((STEPS, 2), FORCE)
     run = compiled(lambda: march(system, prepare(system, params), state, none))
-    found = run().states
-    return [model.body_state(jax.tree.map(lambda a, k=k: a[k], found), params.com) for k in range(STEPS)]
+    found = jax.tree.map(np.asarray, run().states)
+    of_bodies = jax.jit(lambda state: model.body_state(state, params.com))
+    return [of_bodies(jax.tree.map(lambda a, k=k: a[k], found)) for k in range(STEPS)]
 
 
 def expected(age):

@@ -30,6 +30,16 @@ def _stepped(model, z, x, u):
     return model.step(x, model.prepare(z), u, jnp.zeros(2), NOISE, jnp.zeros(0))[0]
 
 
+@eqx.filter_jit
+def _slopes(model, u, a, d, side):
+    """Of a step in (x, z): along a direction of these, and backwards from one of the result."""
+
+    def function(a):
+        return _stepped(model, a[2:], a[:2], u)
+
+    return jax.jvp(function, (a,), (d,))[1], jax.vjp(function, a)[1](side)[0]
+
+
 def test_the_network_is_its_layers_written_out(rng):
     law = NeuralFriction((1, 5, 4, 1))
     z, v = law.draw(rng), 0.7
@@ -99,15 +109,11 @@ def test_derivatives_by_differences(rng, stepper, x, u):
     law = StribeckFriction()
     model = FrictionMass(law, 0.1, [0.1, 0.1], stepper=stepper)
 
-    def function(a):
-        p = model.prepare(a[2:])
-        return model.step(a[:2], p, jnp.array([u]), jnp.zeros(2), NOISE, jnp.zeros(0))[0]
-
-    a, d = np.concatenate([x, STRIBECK]), rng.normal(size=6)
-    found = jax.jvp(function, (jnp.asarray(a),), (jnp.asarray(d),))[1]
-    np.testing.assert_allclose(found, (function(a + 1e-6 * d) - function(a - 1e-6 * d)) / 2e-6, rtol=1e-6, atol=1e-8)
-    back = jax.vjp(function, jnp.asarray(a))[1](jnp.array([1.0, -2.0]))[0]
-    np.testing.assert_allclose(back @ d, np.array([1.0, -2.0]) @ found, rtol=1e-10)
+    a, d, side = np.concatenate([x, STRIBECK]), rng.normal(size=6), np.array([1.0, -2.0])
+    found, back = map(np.asarray, _slopes(model, np.array([u]), a, d, side))
+    ends = [stepped(model, b[2:], b[:2], u) for b in (a + 1e-6 * d, a - 1e-6 * d)]
+    np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(back @ d, side @ found, rtol=1e-10)
 
 
 def test_noise_is_a_density():

@@ -53,12 +53,12 @@ def spatial_acceleration(p, q, v, torque):
 
 
 def test_equations_are_those_of_two_bodies_in_space(rng):
-    in_space = jax.jit(spatial_acceleration)
+    in_space, of_furuta = jax.jit(spatial_acceleration), jax.jit(furuta.acceleration)
     for _ in range(10):
         p = random_machine(rng)
         q, v, torque = rng.uniform(-3, 3, (3, 2))
         sliding = (jnp.ones(()), jnp.ones(()))
-        found = furuta.acceleration(p, tuple(q), tuple(v), tuple(torque), sliding)
+        found = of_furuta(p, tuple(q), tuple(v), tuple(torque), sliding)
         np.testing.assert_allclose(jnp.stack(found), in_space(p, q, v, torque), rtol=1e-10)
 
 
@@ -110,15 +110,21 @@ def test_arm_breaks_loose_above_its_friction(level, moves):
 
 def test_friction_mode_fits_the_set_valued_law(rng):
     """From rest: stuck joints carry at most F, others start against -F in their own direction."""
+
+    @jax.jit
+    def of(p, q, v, torque):
+        mode = furuta.friction_mode(p, q, v, torque)
+        found = furuta.acceleration(p, q, v, torque, mode), furuta.mass_matrix(p, q[1])
+        return mode, *found, furuta.smooth_torques(p, q, v, torque)
+
     seen = set()
     for _ in range(200):
         p = random_machine(rng)._replace(arm_coulomb=1.0, pendulum_coulomb=1.0)
         q, v = tuple(rng.uniform(-3, 3, 2)), (jnp.zeros(()), jnp.zeros(()))
         torque = tuple(rng.uniform(-6, 6, 2))
-        mode = furuta.friction_mode(p, q, v, torque)
-        a = np.array(furuta.acceleration(p, q, v, torque, mode))
-        m11, m12, m22 = (float(m) for m in furuta.mass_matrix(p, q[1]))
-        friction = np.array([[m11, m12], [m12, m22]]) @ a - np.array(furuta.smooth_torques(p, q, v, torque))
+        mode, a, (m11, m12, m22), smooth = of(p, q, v, torque)
+        a = np.array(a)
+        friction = np.array([[m11, m12], [m12, m22]]) @ a - np.array(smooth)
         sign = np.array(mode)
         np.testing.assert_array_less(np.abs(friction), 1 + 1e-9)
         np.testing.assert_array_equal(a[sign == 0], 0)
