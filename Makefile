@@ -34,7 +34,7 @@ SYNCED := .venv/.synced
 RUN := $(UV) run --frozen --no-sync
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow shapes coverage lint format types layers docs gate benchmarks check clean
+.PHONY: help setup demo test test-slow coverage lint format types layers docs gate benchmarks check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -44,16 +44,16 @@ setup: $(SYNCED) ## make the environment in .venv/ (the other targets do this wh
 demo: $(SYNCED) ## identify a Furuta pendulum from the recording shipped with the repository
 	$(RUN) python scripts/demo.py
 
-test: $(SYNCED) ## the tests, without the slow ones
-	$(RUN) pytest -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0 --durations=20
-
-test-slow: $(SYNCED) ## the slow tests only
-	$(RUN) pytest -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0 -m slow --timeout=900 --durations=40
-
+PARALLEL := -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
+# Tests that call what has shapes in its annotations; these are checked as it is called.
 SHAPES := tests/math tests/complementarity tests/models/test_protocol.py tests/estimation/test_every_filter.py
 
-shapes: $(SYNCED) ## shapes in annotations, checked as a few quick tests call what they annotate
-	SPOOKAX_SHAPES=1 $(RUN) pytest -q -n 2 --dist loadscope $(SHAPES)
+test: $(SYNCED) ## the tests, without the slow ones
+	SPOOKAX_SHAPES=1 $(RUN) pytest $(PARALLEL) $(SHAPES); shapes=$$?; \
+	$(RUN) pytest $(PARALLEL) --durations=20 $(SHAPES:%=--ignore=%) && exit $$shapes
+
+test-slow: $(SYNCED) ## the slow tests only
+	$(RUN) pytest $(PARALLEL) -m slow --timeout=900 --durations=40
 
 coverage: $(SYNCED) ## the tests, with a report of the lines that none of them ran
 	$(RUN) coverage run -m pytest

@@ -56,7 +56,7 @@ def test_derivatives(factors):
         close(mine, theirs)
 
 
-@pytest.mark.skipif(not os.environ.get("SPOOKAX_SHAPES"), reason="annotations are checked by `make shapes`")
+@pytest.mark.skipif(not os.environ.get("SPOOKAX_SHAPES"), reason="`make test` checks annotations (SPOOKAX_SHAPES)")
 def test_a_shape_that_is_not_annotated_is_found():
     """Broadcasting would let it pass: the vector has one entry where the matrix has four columns."""
     with pytest.raises(TypeCheckError, match="matvec"):
