@@ -5,7 +5,6 @@ numbers, always for the same number of steps. What a test needs beyond `STEPS` i
 """
 
 import functools
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -52,16 +51,6 @@ OPTIONS = known_options(SLOW | {"xla_cpu_parallel_codegen_split_count": 1})
 compiled = functools.partial(jax.jit, compiler_options=OPTIONS)
 place = state_from_joints
 _rollout = compiled(functools.partial(rollout, throw=False), static_argnums=0, static_argnames="half_kick")
-
-
-def slope_and_value(f: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
-    """Jacobian in forward mode, and the value, in one program: differences need no other one."""
-
-    def twice(x: Array) -> tuple[Array, Array]:
-        value = f(x)
-        return value, value
-
-    return compiled(jax.jacfwd(twice, has_aux=True))
 
 
 def pushed(system: System, prepared: Prepared, state: State, count: int) -> State:

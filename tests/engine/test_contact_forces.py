@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pydantic
 import pytest
-from engine.mechanisms import compiled, slope_and_value
+from engine.mechanisms import compiled
 
 import spookax as sx
 from spookax.cli.outputs import readings
@@ -123,9 +123,9 @@ def test_derivatives_of_readings_are_those_of_differences():
         return jax.lax.scan(one, first, length=10)[1][4:].reshape(6, 3, 3)
 
     at, d = jnp.array([1.0, 1.0, 1.0]), 1e-4  # shorter, and what ends the iterations is seen
-    both_at = slope_and_value(read)
-    found = np.asarray(both_at(at)[0])
-    both = np.stack([both_at(at + side)[1] for side in d * np.concatenate([np.eye(3), -np.eye(3)])])
+    found = np.asarray(compiled(jax.jacfwd(read))(at))
+    beside = at[None] + d * jnp.concatenate([jnp.eye(3), -jnp.eye(3)])
+    both = np.asarray(compiled(lambda many: jax.lax.map(read, many))(beside))
     for i, differences in enumerate((both[:3] - both[3:]) / (2 * d)):
         np.testing.assert_allclose(found[..., i], differences, rtol=1e-5, atol=1e-4)
     weight = np.mean(found[:, 1, 2, 0])  # by the mass, over steps in which a box that slides rocks
