@@ -53,7 +53,7 @@ test: $(SYNCED) ## the tests, without the slow ones
 	$(RUN) pytest $(PARALLEL) --durations=20 $(SHAPES:%=--ignore=%) && exit $$shapes
 
 test-slow: $(SYNCED) ## the slow tests only
-	$(RUN) pytest $(PARALLEL) -m slow --timeout=900 --durations=40
+	$(RUN) pytest $(PARALLEL) -m slow --timeout=900 --durations=40 $(BUDGET:%=--budget=%)
 
 coverage: $(SYNCED) ## the tests, with a report of the lines that none of them ran
 	$(RUN) coverage run -m pytest

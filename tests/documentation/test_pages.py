@@ -8,7 +8,8 @@ from documentation.pages import CODE, LINKED, PAGES, ROOT, blocks, commands, com
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 QUICK = [p for p in PAGES if any(not b.elsewhere and not b.slow and b.language in CODE for b in blocks(p))]
-SLOW = [p for p in PAGES if any(b.slow for b in blocks(p))]
+BRIEF = ("docs/contacts.md", "docs/rows.md", "docs/switching.md")  # `test_brief_pages.py` runs all of their blocks
+SLOW = [p for p in PAGES if any(b.slow for b in blocks(p)) and p not in BRIEF]
 
 
 @pytest.mark.parametrize("page", QUICK)

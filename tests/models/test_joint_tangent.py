@@ -16,6 +16,7 @@ from spookax.models import Free, Multibody, ParameterMap, ProcessNoise, joint_ta
 from spookax.protocol import FreeDirections, Noise, Samples
 from spookax.scene import Scene
 
+pytestmark = pytest.mark.quick
 STEPS = 64
 
 

@@ -1,10 +1,13 @@
 """Where first trajectories are meant to go: axes that are led, and where a recording begins."""
 
+import jax
 import numpy as np
 import yaml
 from study.test_identify import pendulum, write_csv
 
 import spookax as sx
+from spookax._fingerprint import kind
+from spookax.estimation.batch import step_blocks
 from spookax.study import read_study
 from spookax.study.file.against_scene import sensor_dimensions
 from spookax.study.running.plan import _independent
@@ -45,3 +48,23 @@ def test_a_recording_begins_where_it_says(tmp_path):
     setup = set_up(read, found, sx.read_recordings(read, sensor_dimensions(found)))
     firsts = [float(path.x.near[0, 0]) for path, _ in setup.plans()]
     np.testing.assert_allclose(firsts, [0.3, -0.7], atol=1e-12)
+
+
+def test_what_is_compiled_depends_on_no_length_and_no_sensor(tmp_path):
+    """Short recordings, the check at half the step and axes that are not read: all have the programs of one block."""
+    (tmp_path / "scene.yaml").write_text(yaml.safe_dump(pendulum()))
+    recording = {"file": "run.csv", "time": "t", "inputs": {"drive": "u"}, "sensors": {"angle": "q"}}
+    study = {"spookax": 1, "scene": "scene.yaml", "recordings": [recording], "parameters": {"bodies.bob.mass": {}}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    blocks = set()
+    for seconds, step in ((0.3, None), (1.5, None), (1.5, 0.0025)):
+        time = np.arange(0.0, seconds, 0.005)
+        write_csv(tmp_path / "run.csv", np.full(len(time), 0.2), time, np.zeros(len(time)))
+        read = read_study(tmp_path / "study.yaml")
+        found = sx.read_scene(read.scene_path)
+        setup = set_up(read, found, sx.read_recordings(read, sensor_dimensions(found)), step=step)
+        blocks |= {end - begin for begin, end in step_blocks.spans(setup.grids[0].steps)}
+    assert blocks == {step_blocks.BLOCK}
+    unread = setup.model.following([False])
+    assert jax.tree.structure(unread) == jax.tree.structure(setup.model)
+    assert [kind(x) for x in jax.tree.leaves(unread)] == [kind(x) for x in jax.tree.leaves(setup.model)]

@@ -6,13 +6,15 @@ positions and rotations of all bodies, deflections of all elasto-slide elements,
 then linear (world) and angular (body) velocities of all bodies.
 """
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._results import STEP_RESULTS
-from .._typing import AnyArray, Array, Float, Scalar
+from .._typing import AnyArray, Array, Bool, Float, Scalar
 from ..complementarity import Replay
 from ..constraints import Prepared, Rows, air, assemble, axes, boxes, frames, gyro, prepare
 from ..constraints.assemble import scatter, velocity
@@ -100,7 +102,7 @@ class Multibody(
     own: ParameterMap  # unknowns of a recording: sensor offsets
     noise: ProcessNoise
     sensors: tuple[int, ...] = eqx.field(static=True)  # sensors of the recording, in channel order
-    followed: tuple[bool, ...] = eqx.field(static=True)  # axes that a tracking rollout holds to the plan
+    followed: Bool[AnyArray, " axes"]  # which of them a tracking rollout holds to the plan
     along_joints: bool = eqx.field(static=True)  # states stay where stiff joints are closed, wherever the unknowns go
     tangent_size: int = eqx.field(static=True)
     noise_size: int = eqx.field(static=True)
@@ -114,18 +116,18 @@ class Multibody(
         own: ParameterMap,
         noise: ProcessNoise,
         sensors: tuple[int, ...],
-        followed: tuple[bool, ...] | None = None,
+        followed: Sequence[bool] | None = None,
     ):
         self.system, self.params, self.shared, self.own, self.noise = system, params, shared, own, noise
         self.sensors = sensors
-        self.followed = followed or (True,) * len(system.axes)
+        self.followed = np.ones(len(system.axes), dtype=bool) if followed is None else np.asarray(followed, dtype=bool)
         unknown = (*shared.paths, *own.paths)
         self.along_joints = noise.kind == "joints" and joint_tangent.applies(system, params, unknown)
         self.tangent_size = 12 * system.num_bodies + len(system.elements) + 3 * len(system.force_sensors)
         self.noise_size = noise.size(system)
         self.num_channels = sum(system.sensors[i].size for i in sensors)
 
-    def following(self, followed: tuple[bool, ...]) -> "Multibody":
+    def following(self, followed: Sequence[bool]) -> "Multibody":
         """The same model, whose tracking gain holds only these axes to the plan."""
         return Multibody(self.system, self.params, self.shared, self.own, self.noise, self.sensors, followed)
 
@@ -363,10 +365,9 @@ class Multibody(
         state = self.engine_state(x, p.com)
         N = self.axis_compliance(state, p, _YIELDING if self.system.dependent else 0.0)
         rows = self.axis_rows(state, p)
-        if not all(self.followed):
-            mask = jnp.array(self.followed)
-            N = jnp.where(mask[:, None] & mask[None], N, jnp.diag(jnp.diagonal(N)))
-            rows = jnp.where(mask[:, None], rows, 0.0)
+        mask = jnp.asarray(self.followed)
+        N = jnp.where(mask[:, None] & mask[None], N, jnp.diag(jnp.diagonal(N)))
+        rows = jnp.where(mask[:, None], rows, 0.0)
         by_rate = small.solve(N, rows) / scale
         return jnp.concatenate([0.3 / h * by_rate, unfelt, by_rate], axis=1)
 

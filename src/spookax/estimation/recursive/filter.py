@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..._compiled import compiled
 from ..._results import STEP_RESULTS, no_failure
 from ..._typing import AnyArray, Array, Float
 from ...math.smoother import ForwardPass, ReadingGains, smoothed
@@ -49,16 +50,22 @@ class Trail(NamedTuple):
 
     def filtered(self) -> Float[Array, "steps n k"]:
         """Factors of the filtered states: of the predicted ones beside the noise, which readings of a step may see."""
-        if self.path.learned is not None:
-            return self.path.factor
-        n, q = self.path.affine.B.shape[-2:]
+        return self.path.factor if self.path.learned is not None else _seen(*self.path[:3])
 
-        def one(mean: Array, factor: Array, step: Affine) -> Array:
-            both = jax.scipy.linalg.block_diag(factor, jnp.eye(q, dtype=factor.dtype))
-            HJ = jnp.concatenate([step.H, step.J], axis=1)
-            return condition(jnp.concatenate([mean, jnp.zeros(q, dtype=mean.dtype)]), both, HJ, step.y).factor[:n]
 
-        return jax.vmap(one)(*self.path[:3])
+@compiled
+def _seen(mean: Array, factor: Array, affine: Affine) -> Float[Array, "steps n k"]:
+    n, q = affine.B.shape[-2:]
+
+    def one(mean: Array, factor: Array, step: Affine) -> Array:
+        both = jax.scipy.linalg.block_diag(factor, jnp.eye(q, dtype=factor.dtype))
+        HJ = jnp.concatenate([step.H, step.J], axis=1)
+        return condition(jnp.concatenate([mean, jnp.zeros(q, dtype=mean.dtype)]), both, HJ, step.y).factor[:n]
+
+    return jax.vmap(one)(mean, factor, affine)
+
+
+lower_factor = compiled(lower)  # `sqrt_gaussian.lower` as one program, for who calls it from outside of any
 
 
 class Filter(AbstractSmoothingFilter):
@@ -86,7 +93,7 @@ class Filter(AbstractSmoothingFilter):
     def init(self, x0: Any, sd: Float[AnyArray, " n"] | Float[AnyArray, "n k"]) -> Belief:
         """The belief before the first reading: about x0, with standard deviations, or a factor of the covariance."""
         sd = jnp.asarray(sd)
-        factor = jnp.diag(sd) if sd.ndim == 1 else lower(sd)
+        factor = jnp.diag(sd) if sd.ndim == 1 else lower_factor(sd)
         n, m = self.model.tangent_size, self.model.noise_size
         if factor.shape != (n, n):
             raise ValueError(f"`sd` must have {n} entries or rows, one for each tangent direction, got {sd.shape}")

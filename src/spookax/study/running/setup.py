@@ -166,7 +166,8 @@ def set_up(
 ) -> Setup:
     """Everything that `identify` needs.
 
-    `step` overrides what study, scene and recordings say [s]; every recording is given at least `least` steps.
+    `step` overrides what study, scene and recordings say [s]; in the residual form every recording is given at least
+    `least` steps.
     `changing`: paths of numbers that are not unknown, but are given other values later. `bounded`: whether the
     estimator keeps bounds. `slots`: readings of a step that there is room for at least.
     """
@@ -190,9 +191,8 @@ def set_up(
 
     earlier = steps_earlier(scene, system, sensors, numbers | _values(shared, shared.start()))
     grids = [dataclasses.replace(grid_of(r.time, h), earlier=earlier) for r in recordings]
-    most = max(max(g.steps for g in grids), least)
     # the residual form compiles for whole recordings, and all alike; the simulator form for blocks
-    multiple = most if settings.form == "residual" else min(most, step_blocks.BLOCK)
+    multiple = max(least, *(g.steps for g in grids)) if settings.form == "residual" else step_blocks.BLOCK
     grids = [g.extended(multiple) for g in grids]
     slots = max(slots, *(int(g.slot_of.max()) + 1 for g in grids))
     motors = tuple(m.name for m in system.motors)

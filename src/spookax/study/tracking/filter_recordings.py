@@ -26,7 +26,7 @@ from ...estimation import (
 )
 from ...estimation.batch.one_recording import first_state
 from ...estimation.linearise import Path as StatePath
-from ...math.sqrt_gaussian import lower
+from ...estimation.recursive.filter import lower_factor
 from ...models import Multibody
 from ...models.parameters import natural_values
 from ...protocol import AbstractModel, Noise, Samples
@@ -210,7 +210,7 @@ class _Tracker:
             return Track(found.innovation, found.x, S, z, np.zeros((*z.shape, 1)), found.probability, found.result)
         end = found.end  # what it knows of the shared parameters goes on to the next recording
         self.z = np.asarray(end.x.z + end.mean[n : n + len(end.x.z)])[:count]
-        self.z_factor = np.asarray(lower(end.factor[n : n + count]))
+        self.z_factor = np.asarray(lower_factor(end.factor[n : n + count]))
         states, parameters = (found.x.x, S[:, :n]), (np.asarray(found.x.z), S[:, n:])
         return Track(found.innovation, *states, *parameters, found.probability, found.result)
 
