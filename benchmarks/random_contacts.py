@@ -81,17 +81,17 @@ SCENES = {
 }
 
 
-def motions(scene: Scene, count: int = STARTS) -> tuple[System, Params, Trajectory]:
-    """So many motions of a scene, whose free bodies start moved, with random velocities."""
+def motions(scene: Scene) -> tuple[System, Params, Trajectory]:
+    """All motions of a scene, whose free bodies start moved, with random velocities."""
     system, params, state = load(scene)
     rng = np.random.default_rng(4)
     free = np.array([body.initial is not None for body in scene.bodies.values()])[:, None]
     shift = free * rng.uniform(-0.02, 0.02, (STARTS, system.num_bodies, 3))
     v, w = free * rng.normal(size=(2, STARTS, system.num_bodies, 3)) * np.array([0.7, 3.0])[:, None, None, None]
-    states = jax.tree.map(lambda a: jnp.broadcast_to(a, (count, *a.shape)), state)
-    shift, v, w = (jnp.asarray(x[:count], dtype=state.r.dtype) for x in (shift, v, w))
+    states = jax.tree.map(lambda a: jnp.broadcast_to(a, (STARTS, *a.shape)), state)
+    shift, v, w = (jnp.asarray(x, dtype=state.r.dtype) for x in (shift, v, w))
     states = dataclasses.replace(states, r=states.r + shift, v=states.v + v, w=states.w + w)
-    return system, params, rollouts(system, params, states, jnp.zeros((count, STEPS, 0)), throw=False)
+    return system, params, rollouts(system, params, states, jnp.zeros((STARTS, STEPS, 0)), throw=False)
 
 
 def is_finite(found: Any) -> bool:

@@ -214,7 +214,7 @@ def test_reductions_are_written_out():
 @pytest.mark.parametrize("bits", [64, 32])
 @pytest.mark.parametrize("path", SCENES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_scene(path, bits, monkeypatch):
-    if path.parent.name == "demo" and bits == 64:  # one of them with all of XLA's passes
+    if path.parent.name == "demo":  # one of them with all of XLA's passes
         monkeypatch.setitem(PLAIN, "xla_backend_optimization_level", 3)
     with jax.enable_x64(bits == 64):
         dtype = np.float64 if bits == 64 else np.float32
