@@ -84,7 +84,8 @@ def built(joints, h):
 
 def begun(kind, system, params, start):
     """Model, parameters, and the state at which the joints stand as they should."""
-    free = tuple(Free(f"bodies.{name}.mass", 1.0, transform="identity") for name in system.bodies)
+    keys = {"mass": 1.0, "com.x": 0.02, "com.z": -0.1}
+    free = tuple(Free(f"bodies.{b}.{key}", a, transform="identity") for b in system.bodies for key, a in keys.items())
     shared, none = ParameterMap(system, free), ParameterMap(system, ())
     model = kind(system, params, shared, none, ProcessNoise("joints", 1e-3), tuple(range(len(system.sensors))))
     x0 = model.body_state(sx.state_from_joints(system, params, start), params.com)
@@ -132,9 +133,11 @@ def test_the_reduced_problem_is_the_same_along_the_joints(name):
     ((N, g, q), r), ((N_all, g_all, q_all), n) = pair(name, 2e-3)
     count, elements = MECHANISMS[name][2], int(name == "four hinges")
     assert (r, n) == (2 * count + elements, 12 * len(MECHANISMS[name][0]) + elements)
-    sd = np.sqrt(np.diag(N_all))
-    np.testing.assert_allclose(N / np.outer(sd, sd), N_all / np.outer(sd, sd), rtol=0, atol=5e-3)
-    np.testing.assert_allclose(g / sd, g_all / sd, rtol=0, atol=5e-3)
+    sd = np.sqrt(np.maximum(np.diag(N_all), 1e-6))  # nothing tells the height of the table's centre of mass
+    off, pull = np.abs(N - N_all) / np.outer(sd, sd), np.abs(g - g_all) / sd
+    assert max(off.max(), pull.max()) < 1.5e-2  # first order in the step, and where the step is halved, half of it
+    masses = np.ix_(*[range(0, len(sd), 3)] * 2)
+    assert max(off[masses].max(), pull[::3].max()) < 5e-3
     np.testing.assert_allclose(q, q_all, rtol=1e-4)
 
 

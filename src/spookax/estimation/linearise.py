@@ -150,9 +150,19 @@ def completed(
     n, half, first = model.tangent_size, carried(model), carried_directions(model)
     poses, noises = model.offers(CarriedPoses), model.offers(HeldNoise)
 
+    def led(x: Any, at: Directions | None) -> Array | None:
+        """How a state follows the surface that parameters move, its coordinates held; (n, p), None if none do."""
+        surface = model.offers(FreeDirections)
+        if at is None or surface is None or surface.led_rates(x, model.prepare(z)) is None:
+            return None
+        moved = jax.jacfwd(lambda z: surface.led_rates(x, model.prepare(z)))(z)
+        off = moved - at.along[half:, first:] @ (at.read[first:, half:] @ moved)
+        return jnp.concatenate([jnp.zeros((half, off.shape[1]), dtype=z.dtype), off])
+
     def one(args):
         x, x1, w, y, s, weight, (A, B, C, push), now, then = args
         still, zero = jnp.zeros(half, dtype=z.dtype), jnp.zeros(n, dtype=z.dtype)
+        led_begin, led_end = led(x, now), led(x1, then)
 
         def pose(start: Array, rates: Array, z: Array) -> Array:
             assert poses is not None
@@ -166,11 +176,15 @@ def completed(
             return whitened(model, noise, predicted, y, weight)
 
         by_begin, by_rate, by_z, turned = 0.0, zero, 0.0, None
+        if led_begin is not None:
+            C = C + A @ led_begin
         if now is not None:
             A = A @ now.along
         if half:
             rows_of_poses = None if then is None else then.read[:first, :half]
             by_pose, by_rate, by_z = backwards(pose, still, zero[half:], z, rows=rows_of_poses)[1]
+            if led_end is not None:
+                by_z = by_z + by_rate @ led_end[half:]
             if now is not None and then is not None:
                 by_pose = by_pose @ now.along[:half, :first]
                 by_rate, turned = by_rate @ then.along[half:, first:], by_rate @ then.along[half:, :first]
@@ -192,6 +206,8 @@ def completed(
         C = with_poses(by_z, C)
         # and from the readings, through the step
         e, (by_start, by_end, by_z) = backwards(read, zero, zero, jnp.zeros_like(z))
+        if led_begin is not None and led_end is not None:
+            by_z = by_z + by_start @ led_begin + by_end @ led_end
         if now is not None and then is not None:
             by_start, by_end = by_start @ now.along, by_end @ then.along
         return Linearised(A, B, C, -by_start - by_end @ A, -by_end @ B, -by_z - by_end @ C, e)

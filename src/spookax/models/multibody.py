@@ -214,6 +214,20 @@ class Multibody(
         read = [[d.read_poses, beside.T, none.T], [aside.T, inner, aside.T], [none.T, beside.T, d.read_rates]]
         return jnp.block(along), jnp.block(read)
 
+    def led_rates(self, x: BodyState, p: Prep) -> Float[Array, " half"] | None:
+        if not self._moves_centres:
+            return None
+        # velocities belong to the middle of the chord that led here, and levers to its end
+        back = jax.vmap(rotation.plus)(x.e, -p.engine.params.step / 2 * x.w)
+        lever = matvec(rotation.matrix(back) - rotation.matrix(x.e), p.com)
+        v = rotation.cross(matvec(rotation.matrix(x.e), x.w), lever)
+        return jnp.concatenate([v, jnp.zeros_like(v)]).reshape(-1)
+
+    @property
+    def _moves_centres(self) -> bool:
+        """Whether an unknown moves the centre of mass of a body."""
+        return any(path.startswith("bodies.") and "com" in path.split(".") for path in self.shared.paths)
+
     def free_sd(self, sd: float) -> Float[np.ndarray, " r"] | None:
         count = self.free_size[1]
         bound = self.system.dependent or len(self.system.constraints) > 0 or self._inner > 0

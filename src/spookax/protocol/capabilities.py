@@ -72,6 +72,12 @@ class FreeDirections(eqx.Module):
         """
 
     @abc.abstractmethod
+    def led_rates(self, x: StateTree, p: Any) -> Float[Array, " half"] | None:
+        """What is not carried of a tangent from x to where the surface is under p, but for what leads along it: only
+        the derivative by p counts. None where no parameter moves the surface.
+        """
+
+    @abc.abstractmethod
     def free_sd(self, sd: float) -> Float[np.ndarray, " r"] | None:
         """Standard deviations of a first state along them where that of positions is `sd`, if it is free to go along
         all of them and no parameter moves it. None: `ConstrainedStart` tells.
