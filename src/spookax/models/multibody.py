@@ -226,7 +226,7 @@ class Multibody(
     @property
     def _moves_centres(self) -> bool:
         """Whether an unknown moves the centre of mass of a body."""
-        return any(path.startswith("bodies.") and "com" in path.split(".") for path in self.shared.paths)
+        return any(path.startswith("bodies.") and path.split(".")[2] == "com" for path in self.shared.paths)
 
     def free_sd(self, sd: float) -> Float[np.ndarray, " r"] | None:
         count = self.free_size[1]
