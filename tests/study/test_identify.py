@@ -319,6 +319,24 @@ def test_a_fault_is_the_first_suspicion(tmp_path, fault):
         assert 0.015 < float(start) < 0.045
 
 
+@pytest.mark.parametrize(("gravity", "start", "status"), [(600, 0.9, "converged"), (400, 1.6, "local_minimum")])
+def test_a_step_that_is_too_long_is_the_first_suspicion(tmp_path, gravity, start, status):
+    """Truth has steps a twentieth as long. What the check says that half the step explains, a fit with it does."""
+    path, scene = one_swing(tmp_path), pendulum(gravity=[0, 0, -gravity])
+    fine = angles(scene | {"step": H / 20}, {"position": start}, np.repeat(DRIVE, 20))[:-1:20]
+    write_csv(tmp_path / "run.csv", fine + SD * np.random.default_rng(1).normal(size=STEPS))
+    (tmp_path / "scene.yaml").write_text(yaml.safe_dump(scene))
+    found = sx.identify(path)
+    assert found.status == status
+    first = found.content["diagnosis"]["suspects"][0]
+    assert (first["kind"], first["cure"]) == ("step", "Write `step: 0.0025` under `estimator`.")
+    study = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(study | {"estimator": study["estimator"] | {"step": H / 2}}))
+    half = sx.identify(path)
+    assert half.status == "converged"
+    assert first["gain"] == pytest.approx(found.content["cost"] - half.content["cost"], rel=0.1)
+
+
 def test_a_determined_study_has_no_gauge(whole):
     assert whole.status == "converged"
     checks = whole.content["checks"]

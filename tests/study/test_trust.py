@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from spookax.study.judging.bands import foretold
+from spookax.study.judging.diagnosis import Suspect
 from spookax.study.judging.trust import trust
 
 
@@ -14,6 +15,7 @@ def content(**changes):
         "runs": {"swing": {"signals": {"encoder": signal | changes.pop("signal", {})}}},
         "noise": {"sensors": {"encoder": [1e-3]}, "assumed": {"encoder": [1e-3]}},
         "checks": {"gauge": [], "half_step": None, "coloured": 1.0, "prediction": None},
+        "diagnosis": {"suspects": []},
     }
     for key, value in changes.items():
         plain[key] = {**plain[key], **value} if isinstance(value, dict) else value
@@ -61,6 +63,19 @@ def test_process_noise_that_swallowed_what_the_model_lacks():
     found = trust(content(checks={"prediction": {"tried": tried, "chosen": 1}}))
     assert found.grade == "fair"
     assert "1e+03 times the process noise" in found.reasons[0]
+    assert found.reasons[0].endswith("try another friction law.")
+
+
+def test_no_law_is_asked_for_where_the_step_is_too_long():
+    tried = [{"density": d, "rms": {"encoder": e}, "relative": e} for d, e in ((1e-3, 0.5), (1e-6, 0.01))]
+    step = Suspect("step", "", 100.0, 0.5, "0.005 s is long for this motion", "Write `step: 0.0025`.")._asdict()
+    other = Suspect("friction", "pin", 50.0, 0.2, "friction is different", "Try another friction law.")._asdict()
+    for suspects, end in (
+        ([step, other], "The time step of 0.005 s is long for this motion. Write `step: 0.0025`."),
+        ([other, step], "try another friction law."),
+    ):
+        told = content(checks={"prediction": {"tried": tried, "chosen": 1}}, diagnosis={"suspects": suspects})
+        assert trust(told).reasons[0].endswith(end)
 
 
 def unforeseeable(time, *errors):

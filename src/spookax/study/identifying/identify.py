@@ -99,7 +99,7 @@ def _estimate(solver: Solver) -> Estimate:
     recordings = told(setup, fit, solver.stage)
     runs, states = run_contents(setup, fit, solver.stage, recordings)
     explained = explanations(setup, fit, states)
-    found = suspects(setup, fit, explained, solver.misread)
+    found = suspects(setup, fit, explained, solver.misread, solver.half_step)
     solver.look_closer(explained)
     information = bars.information if bars else fit.information
     if solver.stands():

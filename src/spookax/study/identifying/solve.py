@@ -24,7 +24,7 @@ from ...estimation.batch.uncertainty import preparations
 from ..file.study import Study
 from ..judging import density
 from ..judging.error_bars import ErrorBars
-from ..judging.half_step import half_step_shift
+from ..judging.half_step import HalfStep, at_half_step
 from ..judging.judge import Attempt, failure
 from ..judging.misread import POOR, Misread, error_of, misread
 from ..judging.signatures import Explained
@@ -76,6 +76,7 @@ class Solver:
         self.failure = ""  # why the fit counts as failed
         self.drawn = self.followed = 0  # other starts, and those of them that went beyond their first stage
         self.bars: ErrorBars | None = None
+        self.half_step: HalfStep | None = None  # of the fit, also where it counts as failed: the step may be why
         self.candidates: list[density.Candidate] = []  # densities that were tried, at present or for the fit
         self.chosen = 0  # of them
         self.misread: Misread | None = None  # a sign or unit with which a failed fit would have gone well
@@ -387,9 +388,11 @@ class Solver:
         """What widens the error bars whatever the recordings look like."""
         assert self.fit is not None
         self.bars = ErrorBars(self.setup, self.fit)
-        if self.study.estimator.check_half_step and self.stands():
+        if self.study.estimator.check_half_step and self.fit.result == ESTIMATE_RESULTS.successful:
             self.phase = "half step"
-            self.bars.count_half_step(half_step_shift(self.study, self.setup, self.fit, self._last_settings()))
+            self.half_step = at_half_step(self.study, self.setup, self.fit, self._last_settings())
+            if self.half_step is not None and self.stands():
+                self.bars.count_half_step(self.half_step.shift)
 
     def look_closer(self, told: Sequence[Explained]) -> None:
         """Error bars with the faults that may be there, and intervals from profiles; Ctrl-C leaves what is found."""

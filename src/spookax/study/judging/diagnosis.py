@@ -15,6 +15,7 @@ from ...models import Multibody
 from ...system import Params
 from ..recordings.blemishes import blemishes
 from ..running.setup import Setup
+from .half_step import HalfStep
 from .misread import Misread
 from .set_aside import kept, used
 from .signatures import Explained, Key, explained, signatures
@@ -140,14 +141,19 @@ def _largest(lines: list[np.ndarray]) -> list[float]:
     return max(lines, key=lambda line: float(np.max(np.abs(line)))).tolist() if lines else []
 
 
-def suspects(setup: Setup, fit: Fit, told: list[Explained], wrong: Misread | None = None) -> list[Suspect]:
+def suspects(
+    setup: Setup, fit: Fit, told: list[Explained], wrong: Misread | None = None, half_step: HalfStep | None = None
+) -> list[Suspect]:
     """What may be wrong, the likeliest first: each kind once, where it shows most.
 
-    **Arguments:** the fit; its `explanations`; a sign or unit with which it would have gone well, if one was found.
+    **Arguments:** the fit; its `explanations`; a sign or unit with which it would have gone well, if one was found;
+    what half the time step would change, if that is known.
     """
     found = [*_at_sight(setup, fit), *_from_parameters(setup, fit)]
     if wrong is not None:
         found.append(_misread(wrong))
+    if half_step is not None and half_step.gain > _GAIN and half_step.share > _SHARE:
+        found.append(_long_step(setup, half_step))
     found += _from_innovations(told, setup, _params(setup, fit)) if told else ()
     best: dict[str, Suspect] = {}
     for suspect in sorted(found, key=lambda s: -s.gain):
@@ -194,6 +200,13 @@ def _misread(wrong: Misread) -> Suspect:
         return Suspect("sign", wrong.channel, 2 * _CERTAIN, None, f"{wrong.channel}: turned, {better}", _CURES["sign"])
     text = f"{wrong.channel}: multiplied by {wrong.factor:.3g}, {better}"
     return Suspect("unit", wrong.channel, 2 * _CERTAIN, None, text, _CURES["unit"])
+
+
+def _long_step(setup: Setup, half_step: HalfStep) -> Suspect:
+    step = float(setup.scene.step)
+    text = f"{step:g} s is long for this motion: half of it explains {100 * half_step.share:.2g} % of the innovations"
+    cure = f"Write `step: {step / 2:g}` under `estimator`."
+    return Suspect("step", "", half_step.gain, half_step.share, text, cure)
 
 
 def _params(setup: Setup, fit: Fit) -> Params:

@@ -31,12 +31,11 @@ class ErrorBars:
         self._variance = np.diag(fit.covariance).copy()  # of the shared parameters, by that linearisation
         fit.covariance = fit.covariance * np.outer(self.widened, self.widened)
 
-    def count_half_step(self, shift: np.ndarray | None) -> None:
-        """What half the time step would change z by; None where nothing is known of it. Counted is twice as much, which
-        is where no time step at all would lead.
+    def count_half_step(self, shift: np.ndarray) -> None:
+        """What half the time step would change z by. Counted is twice as much, which is where no time step at all would
+        lead.
         """
-        if shift is not None:
-            self.half_step = self._counted(shift, _TO_NONE**2)
+        self.half_step = self._counted(shift, _TO_NONE**2)
 
     def count_fault(self, told: Sequence[Explained]) -> None:
         """What the likeliest of the faults that may be there would change, if it is more likely than not: beside no

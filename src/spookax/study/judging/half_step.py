@@ -2,16 +2,19 @@
 
 The trajectories of the estimate are taken over to a grid twice as fine and followed there. The noise that this takes
 and the readings that are missed then stand in the linear problem of the estimate, two half steps as one step of it:
-what it asks of the parameters is the shift. Jacobians differ by the order of the step, which changes the shift by as
-small a part of itself. Nothing is linearised and nothing compiled for it. Where something may hit, an impact lies in
-one of the half steps, and the finer trajectories are linearised themselves.
+what it asks of the parameters is the shift, and by how much innovations are smaller then is the step's share of them.
+Jacobians differ by the order of the step, which changes the shift by as small a part of itself. Nothing is linearised
+and nothing compiled for it. Where something may hit, an impact lies in one of the half steps, and the finer
+trajectories are linearised themselves.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from ..._typing import Float
 from ...estimation import Settings, Stage
 from ...estimation.batch.all_recordings import AllRecordings
 from ...estimation.batch.bounded_step import box_step
@@ -31,9 +34,20 @@ from ..recordings.grid import Grid
 from ..running.setup import Setup, set_up
 
 
-def half_step_shift(study: Study, setup: Setup, fit: Fit, settings: Settings) -> np.ndarray | None:
-    """Change of the shared parameters z of a fit that has converged, at half the time step; None where the simulation
-    there runs away.
+class HalfStep(NamedTuple):
+    """What half the time step changes.
+
+    `shift`: of the shared parameters z; `gain`: rise of the log-likelihood [nats]; `share`: of the innovations' square
+    that goes.
+    """
+
+    shift: Float[np.ndarray, " p"]
+    gain: float
+    share: float
+
+
+def at_half_step(study: Study, setup: Setup, fit: Fit, settings: Settings) -> HalfStep | None:
+    """What half the time step changes of a fit that has converged; None where the simulation there runs away.
 
     `settings`: those that the fit ended with.
     """
@@ -64,18 +78,20 @@ def half_step_shift(study: Study, setup: Setup, fit: Fit, settings: Settings) ->
         return part._replace(N=N, g=g, q=q)
 
     recordings = AllRecordings(p, settings)
+    parts = parts_of(p, Stage(setup.stages[-1].model, fit.noise), fit)
     paths = recordings.each(finer, list(zip(it.own, it.paths, half.grids, readings, strict=True)))
     if _hits(model.system):
         estimator = Estimator(dataclasses.replace(half.problem, root_weights=roots), settings)
         linear = estimator.linear(stage, it._replace(paths=tuple(paths)), estimator.kept_at_the_end(stage))
     else:
-        parts = parts_of(p, Stage(setup.stages[-1].model, fit.noise), fit)
         each = zip(parts, it.own, paths, setup.grids, half.grids, readings, strict=True)
         linear = recordings.reduced(it, recordings.each(told, list(each)))
     z = fit.iterate.z
     # what is left of the slope at the fit's own step is none of the step's doing
-    shift = box_step(linear.N, linear.g + fit.slope, p.lower - z, p.upper - z, 0.0)
-    return shift if np.isfinite(shift).all() else None
+    g, whole = linear.g + fit.slope, recordings.reduced(it, list(parts)).q
+    shift = box_step(linear.N, g, p.lower - z, p.upper - z, 0.0)
+    gain = whole - linear.q + float(g @ shift - shift @ linear.N @ shift / 2)
+    return HalfStep(shift, gain, gain / whole) if np.isfinite(shift).all() and np.isfinite(gain) else None
 
 
 def _hits(system: System) -> bool:

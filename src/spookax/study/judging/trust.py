@@ -74,7 +74,7 @@ def _fair(content: Mapping[str, Any]) -> Iterator[str]:
         if ratio > 0.9 * _SWALLOWED:
             yield (
                 f"The model lacks something: one step ahead it asks for {ratio:.2g} times the process noise with which "
-                "it predicts best. Look at the residuals, and try another friction law."
+                f"it predicts best. {_what_to_try(content)}"
             )
     if (checks.get("coloured") or 1.0) > _COLOURED:
         yield (
@@ -90,6 +90,14 @@ def _fair(content: Mapping[str, Any]) -> Iterator[str]:
     yield from _too_many(content)
     if groups := checks.get("gauge"):
         yield groups[0]["message"]
+
+
+def _what_to_try(content: Mapping[str, Any]) -> str:
+    """Where a model lacks something. A step that is too long looks like that, and no law mends it."""
+    suspects = (content.get("diagnosis") or {}).get("suspects") or []
+    if suspects and suspects[0]["kind"] == "step":
+        return f"The time step of {suspects[0]['text']}. {suspects[0]['cure']}"
+    return "Look at the residuals, and try another friction law."
 
 
 def _leaves(content: Mapping[str, Any], sensor: str) -> str:
