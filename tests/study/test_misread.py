@@ -20,7 +20,9 @@ def recording(values: float = 1.0) -> Recording:
     )
 
 
-def found(monkeypatch: pytest.MonkeyPatch, cost_of_a_reading: float, right: float) -> misread.Misread | None:
+def found(
+    monkeypatch: pytest.MonkeyPatch, cost_of_a_reading: float, right: float, units: bool = True
+) -> misread.Misread | None:
     """What is found where fits to readings times `right` predict well and cost so much, and all others predict badly
     at a cost of 2.
     """
@@ -50,7 +52,12 @@ def found(monkeypatch: pytest.MonkeyPatch, cost_of_a_reading: float, right: floa
         monkeypatch.setattr(misread.density, name, function)
     model = SimpleNamespace(shared=SimpleNamespace(paths=()))
     setup = SimpleNamespace(recordings=[recording()], scene=None, model=model, system=SimpleNamespace(motors=[]))
-    return misread.misread(cast(Any, None), cast(Any, setup), Settings(), BADLY, lambda *_: None)
+    return misread.misread(cast(Any, None), cast(Any, setup), Settings(), BADLY, lambda *_: None, units)
+
+
+@pytest.mark.parametrize(("right", "told"), [(-1.0, True), (np.pi / 180, False)])
+def test_signs_are_tried_alone_where_a_fit_is_not_hopeless(right, told, monkeypatch):
+    assert (found(monkeypatch, 5.0, right, units=False) is not None) == told
 
 
 @pytest.mark.parametrize("right", [-1.0, np.pi / 180])
@@ -77,7 +84,9 @@ def test_a_gain_that_is_sought_finds_the_sign_of_its_input_but_no_unit():
         model = SimpleNamespace(shared=SimpleNamespace(paths=paths))
         system = SimpleNamespace(motors=[SimpleNamespace(name="drive"), SimpleNamespace(name="idle")])
         setup = SimpleNamespace(recordings=[run], model=model, system=system)
-        return [(channel, factor) for channel, factor in misread._mistakes(cast(Any, setup)) if channel != "angle"]
+        return [
+            (channel, factor) for channel, factor in misread._mistakes(cast(Any, setup), True) if channel != "angle"
+        ]
 
     assert tried("motors.drive.gain") == [("drive", 1e3), ("drive", 1e-3)]
     assert tried("motors.drive.bias") == [("drive", -1.0), ("drive", 1e3), ("drive", 1e-3)]

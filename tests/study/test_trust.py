@@ -119,6 +119,9 @@ def test_a_signal_is_foretold_until_the_band_is_half_as_wide_as_it_moves():
     assert until <= found < until + 0.01
     assert foretold(time, measured, 1e-3 * np.ones_like(sd)) is None
     assert foretold(time, measured, np.where(time[:, None] < 0.5, 0.0, np.inf)) == 0.5
+    # of what hardly moves there is nothing to tell but noise
+    assert foretold(time, 1e-3 * measured, 2e-3 * np.ones_like(sd)) == 0.0
+    assert foretold(time, 1e-3 * measured, 2e-3 * np.ones_like(sd), 1e-3) is None
 
 
 def test_an_estimate_of_nothing_is_not_praised():
@@ -134,6 +137,41 @@ def test_recordings_that_were_held_back_are_part_of_the_praise():
     found = trust(content() | {"validation": held_back()})
     assert found.grade == "good"
     assert "held back, it misses every sensor by at most 2 %" in found.reasons[0]
+
+
+def test_numbers_from_a_channel_with_the_wrong_sign_are_not_to_be_used():
+    """The fit has made up for it, and predicts roughly."""
+    found = trust(content(checks={"misread": {"channel": "place", "factor": -1.0, "ratio": 0.03}}))
+    assert found.grade == "bad"
+    assert found.reasons[0].startswith("place is misread: with its sign turned, even a rough fit misses 3 % as much")
+
+
+@pytest.mark.parametrize(
+    ("rms", "grade", "words"),
+    [
+        (0.03, "fair", "late, which was held back, is foretold for 2 s, as an unstable motion is, and no longer. "),
+        (0.7, "bad", "Simulated over 1 s at a time of late, which was held back, it misses encoder by 0.7 rad, 70 %"),
+        (None, "bad", "it misses encoder altogether."),
+    ],
+)
+def test_what_nobody_can_foretell_to_its_end_is_judged_by_stretches(rms, grade, words):
+    seen = held_back(rms=40.0, nrmse=40.0)
+    signals = {"encoder": {"rms": rms, "nrmse": rms, "fit": None}}
+    seen["late"]["stretches"] = {"foretold": 2.0, "seconds": 1.0, "count": 9, "signals": signals}
+    found = trust(content() | {"validation": seen})
+    assert found.grade == grade
+    assert words in found.reasons[0]
+    assert not any("40 rad" in reason for reason in found.reasons)
+
+
+def test_a_sensor_that_reads_its_noise_alone_is_not_missed():
+    """The noise is that of the scene, unless less was found: then that of the scene was no more than a guess."""
+    nothing = {"rms_open_loop": 2e-3, "nrmse_open_loop": 1.4}
+    seen = held_back(rms=2e-3, nrmse=1.4, rms_held=1.9e-3)
+    assert trust(content(signal=nothing) | {"validation": seen}).grade == "good"
+    quiet = content(signal=nothing, noise={"sensors": {"encoder": [1e-4]}})
+    assert trust(quiet).grade == "bad"
+    assert "held back" in trust(content(noise={"sensors": {"encoder": [1e-4]}}) | {"validation": seen}).reasons[0]
 
 
 @pytest.mark.parametrize(

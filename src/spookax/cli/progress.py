@@ -79,12 +79,20 @@ def _outliers(found: Mapping[str, Any]) -> list[str]:
 
 
 def validation_lines(runs: Mapping[str, Any]) -> list[str]:
-    """How well recordings that an identification has not seen are predicted."""
-    return [
-        f"{run}, {sensor}: {_errors(signal)}, predicted over {entry['horizon']:.3g} s"
-        for run, entry in runs.items()
-        for sensor, signal in entry["signals"].items()
-    ]
+    """How well recordings that an identification has not seen are predicted; those that cannot be foretold to their
+    end over stretches as well.
+    """
+    lines: list[str] = []
+    for run, entry in runs.items():
+        whole, stretches = entry["signals"], entry.get("stretches")
+        lines += [
+            f"{run}, {s}: {_errors(found)}, predicted over {entry['horizon']:.3g} s" for s, found in whole.items()
+        ]
+        if stretches:
+            over = f"predicted {stretches['count']} times over {stretches['seconds']:.3g} s"
+            of_stretches = stretches["signals"].items()
+            lines += [f"{run}, {s}: {_errors(found | {'unit': whole[s]['unit']})}, {over}" for s, found in of_stretches]
+    return lines
 
 
 def _errors(signal: Mapping[str, Any], of: str = "") -> str:

@@ -26,6 +26,7 @@ from ..file.windows import LISTS
 from ..identifying.estimate import Estimate, finite_json, load_estimate
 from ..identifying.identify import versions
 from ..identifying.predict import Prediction, predict_recording
+from ..identifying.stretches import in_stretches
 from ..recordings.recording import Recording, read_recordings
 from ..running.setup import free_parameters, tied_parameters
 from .equation_error import equation_error
@@ -202,7 +203,8 @@ def forecast(
         if report:
             report(recording.name)
         prediction = found.predict(spec, recording, steps)
-        runs[recording.name] = prediction.content() | {"seen": found.saw(recording)}
+        stretches = in_stretches(found.study, found.estimate, prediction, spec, scene=found.scene)
+        runs[recording.name] = prediction.content() | {"stretches": stretches, "seen": found.saw(recording)}
         states |= prediction.states()
         predictions.append(prediction)
     content = head(found.estimate.content.get("study", "")) | {

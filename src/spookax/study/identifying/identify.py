@@ -28,7 +28,7 @@ from ..judging.diagnosis import diagnosis, explanations, suspects
 from ..judging.error_bars import ErrorBars, natural
 from ..judging.intervals import intervals
 from ..judging.judge import ending
-from ..judging.output import bands, correlation, friction_curves, gauges, run_contents, told
+from ..judging.output import bands, correlation, friction_curves, gauges, run_contents, told, undetermined
 from ..judging.posterior import posterior_content
 from ..judging.set_aside import outliers
 from ..judging.trust import trust
@@ -36,8 +36,8 @@ from ..recordings.recording import Recording, read_recordings
 from ..running.checkpoint import pack_iterate
 from ..running.setup import Setup, set_up
 from .estimate import Estimate, identified_scene
-from .predict import validate
 from .solve import Progress, Solver
+from .stretches import validate
 
 
 def identify(
@@ -102,13 +102,15 @@ def _estimate(solver: Solver) -> Estimate:
     found = suspects(setup, fit, explained, solver.misread, solver.half_step)
     solver.look_closer(explained)
     information = bars.information if bars else fit.information
+    assumed = _by_sensor(setup, setup.sensor_sd)
     if solver.stands():
         found_bands = bands(setup, fit, solver.stage, information, recordings)
         states |= found_bands
         for name, run in runs.items():
             for sensor, signal in run["signals"].items():
                 if (band := found_bands.get(f"{name}/open_loop_sd/{sensor}")) is not None:
-                    signal["foretold"] = foretold(states[f"{name}/time"], states[f"{name}/measured/{sensor}"], band)
+                    time, measured = (states[f"{name}/{key}"] for key in ("time", f"measured/{sensor}"))
+                    signal["foretold"] = foretold(time, measured, band, np.array(assumed[sensor]))
     value, sd = natural(setup, fit)
     shared, settings = setup.model.shared, study.estimator
     start = np.asarray(natural_values(shared, on_device(setup.problem.z0))[0])
@@ -150,7 +152,7 @@ def _estimate(solver: Solver) -> Estimate:
         "restarts": {"drawn": solver.drawn, "followed": solver.followed},
         "parameters": parameters,
         "correlation": {"paths": list(shared.unknown_paths), "matrix": correlation(shared, fit)},
-        "posterior": posterior_content(shared, fit),
+        "posterior": posterior_content(shared, fit) | {"undetermined": undetermined(fit, information).tolist()},
         "friction": friction_curves(setup, fit),
         "runs": runs,
         "noise": {
@@ -158,7 +160,7 @@ def _estimate(solver: Solver) -> Estimate:
             "process_density": _process_density(setup, fit),
             "process_unit": _process_unit(setup),
             "sensors": _by_sensor(setup, fit.noise.sensor),
-            "assumed": _by_sensor(setup, setup.sensor_sd),
+            "assumed": assumed,
         },
         "convergence": [dataclasses.asdict(line) for line in solver.lines],
         "checks": {
@@ -166,6 +168,7 @@ def _estimate(solver: Solver) -> Estimate:
             "half_step": bars.half_step if bars else None,
             "suspicion": bars.suspicion if bars else None,
             "coloured": _coloured(bars),
+            "misread": solver.misread._asdict() if solver.misread else None,
             "prediction": _left_out(solver),
         },
         "outliers": outliers(setup, fit, states),

@@ -1,6 +1,7 @@
 """Open-loop prediction of recordings that an identification has not seen, and how well it meets them."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from ...scene import Scene, read_scene
 from ..file.study import RecordingSpec, Study
 from ..judging.bands import drawn, spread
 from ..judging.output import as_read
+from ..judging.posterior import without
 from ..recordings.recording import Recording
 from ..running.ahead import Ahead, steps_ahead
 from ..running.setup import Setup, set_up
@@ -175,12 +177,7 @@ def predict_recording(
     # the readings of the first seconds, in as many steps as the identification's programs work on at a time
     head = fit_seconds or min(HEAD, _SHARE * float(recording.time[-1] - recording.time[0]))
     here = recording.time <= recording.time[0] + head
-    first = dataclasses.replace(
-        recording,
-        time=recording.time[here],
-        inputs={name: values[here] for name, values in recording.inputs.items()},
-        sensors={name: values[here] for name, values in recording.sensors.items()},
-    )
+    first = recording.part(here)
     begun = set_up(alone, scene, [first], least=step_blocks.spans(grid.steps)[0][1]).replaced(z)
     levels = Noise(on_device(estimate.process), on_device(_sensor_levels(estimate, begun)))
     stage, usual = Stage(begun.stages[-1].model, levels), begun.stages[0].noise
@@ -212,7 +209,9 @@ def predict_recording(
     if known and np.isfinite(found.cost) and found.parts:
         bounds, own = begun.model.shared.bounds(), np.asarray(found.iterate.own[0])
         more = len(own) + model.tangent_size
-        draws = drawn(shared, np.asarray(known["covariance"]), np.asarray(known["reach"]), bounds, more)
+        free = np.asarray(known.get("undetermined", ())).reshape(-1, len(shared))  # an earlier version wrote none
+        covariance = functools.reduce(without, free, np.asarray(known["covariance"]))
+        draws = drawn(shared, covariance, np.asarray(known["reach"]), bounds, more)
         part, begin, of_fit = found.parts[0], found.iterate.paths[0], tried[0][-1]
         state = state_uncertainty(part.lin, part.f, np.zeros((len(z), len(z)))).first
         rms = spread(model, levels, part, state, begin, own, held.own_weight, shared, draws, samples, of_fit)
@@ -251,20 +250,6 @@ def predict_open_loop(
     """The `errors` of `predict_recording`, by sensor, over the whole recording."""
     predicted = predict_recording(study, estimate, recording, spec, **options)
     return {sensor: errors(predicted.clean.sensors[sensor], y) for sensor, y in predicted.simulated.items()}
-
-
-def validate(
-    study: Study, estimate: Estimate, scene: Scene, recordings: Sequence[Recording]
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The recordings under `validate` in a study as its estimate predicts them: the `validation` of estimate.json, and
-    arrays of states.npz.
-    """
-    content, states = {}, {}
-    for recording, spec in zip(recordings, study.validation, strict=True):
-        prediction = predict_recording(study, estimate, recording, spec, scene=scene)
-        content[recording.name] = prediction.content()
-        states |= prediction.states()
-    return content, states
 
 
 def _misfit(

@@ -26,7 +26,7 @@ from ..judging import density
 from ..judging.error_bars import ErrorBars
 from ..judging.half_step import HalfStep, at_half_step
 from ..judging.judge import Attempt, failure
-from ..judging.misread import POOR, Misread, error_of, misread
+from ..judging.misread import LOUD, POOR, ROUGH, Misread, error_of, misread
 from ..judging.signatures import Explained
 from ..running.checkpoint import keep_iterate, load_iterate
 from ..running.setup import Setup
@@ -258,8 +258,10 @@ class Solver:
         if self.by_prediction and self.fit is not None:
             self.phase = "doubts"
             reached = error_of(self.candidates[self.chosen]) if self.candidates else np.inf
-            if self.failure or not reached < POOR:
-                self.misread = misread(self.study, self.setup, self._settings(), reached, self._say)
+            poor = bool(self.failure) or not reached < POOR
+            loud = bool(np.max(np.asarray(self.fit.noise.sensor) / self.setup.sensor_sd) > LOUD)
+            if poor or (loud and not reached < ROUGH):
+                self.misread = misread(self.study, self.setup, self._settings(), reached, self._say, units=poor)
 
     def _anew(self, found: Attempt) -> Fit:
         """A fit of all readings with the parameters of one whose trajectories lead elsewhere in the end, as those of an

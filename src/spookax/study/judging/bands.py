@@ -25,6 +25,7 @@ from .posterior import factored
 
 DRAWS = 8
 _LOST = 0.5  # of the signal's standard deviation: beyond it nothing is foretold
+_NOISE = 3.0  # times the sensor's noise: as much as a reading may be off by itself
 
 
 def directions(size: int) -> Float[np.ndarray, "draws size"]:
@@ -113,12 +114,17 @@ def _moved(model: Multibody, x: BodyState, d: Float[jax.Array, "draws n"]) -> Bo
 
 
 def foretold(
-    time: Float[np.ndarray, " n"], measured: Float[np.ndarray, "n c"], sd: Float[np.ndarray, "n c"]
+    time: Float[np.ndarray, " n"],
+    measured: Float[np.ndarray, "n c"],
+    sd: Float[np.ndarray, "n c"],
+    noise: float | Float[np.ndarray, " c"] = 0.0,
 ) -> float | None:
     """How long after the first sample a simulation from the posterior tells a sensor's readings [s]; None: to the end.
 
-    `sd`: of that simulation, see `spread`; `measured`: readings, NaN where there are none.
+    `sd`: of that simulation, see `spread`; `measured`: readings, NaN where there are none; `noise`: of the sensor, as
+    its standard deviation. Of what hardly moves more than that there is nothing to tell.
     """
     with np.errstate(invalid="ignore"):
-        lost = np.flatnonzero(np.any(sd > _LOST * np.nanstd(measured, axis=0), axis=1))
+        limit = np.maximum(_LOST * np.nanstd(measured, axis=0), _NOISE * np.asarray(noise))
+        lost = np.flatnonzero(np.any(sd > limit, axis=1))
     return float(time[lost[0]] - time[0]) if lost.size else None

@@ -18,6 +18,7 @@ from ..running.setup import Setup, set_up
 from . import density
 
 POOR = 0.3  # of a signal's standard deviation: an error that makes other readings be tried
+ROUGH, LOUD = 0.1, 10.0  # an error that makes signs be tried where noise was found so many times as large as given
 _ITERATIONS = 8
 _FAR = 50.0  # cost of a reading
 _CLEAR = 0.5  # ratio of errors, geometric means, that speaks for a mistake
@@ -34,9 +35,14 @@ class Misread(NamedTuple):
     ratio: float
 
 
-def misread(study: Study, setup: Setup, settings: Settings, reached: float, say: Callable[..., None]) -> Misread | None:
-    """The sign or unit that predicts much better, if there is one; `reached`: what the fit has as `error_of`,
-    infinite where it has none."""
+def misread(
+    study: Study, setup: Setup, settings: Settings, reached: float, say: Callable[..., None], units: bool = True
+) -> Misread | None:
+    """The sign or unit that predicts much better, if there is one.
+
+    `reached`: what the fit has as `error_of`, infinite where it has none; `units`: whether they are tried. Parameters
+    that go far, and noise for the rest, may make up for a turned sign, but not for another unit.
+    """
     settings = dataclasses.replace(settings, max_iterations=_ITERATIONS)
 
     def error(recordings: list[Recording]) -> float:
@@ -51,7 +57,7 @@ def misread(study: Study, setup: Setup, settings: Settings, reached: float, say:
         reached = error(list(setup.recordings))
         reached = reached if np.isfinite(reached) else 1.0
     best: Misread | None = None
-    for channel, factor in _mistakes(setup):
+    for channel, factor in _mistakes(setup, units):
         ratio = error([_times(r, channel, factor) for r in setup.recordings]) / reached
         if ratio < (best.ratio if best else _CLEAR):
             best = Misread(channel, factor, ratio)
@@ -63,16 +69,17 @@ def error_of(candidate: density.Candidate) -> float:
     return float(np.exp(np.mean(np.log(candidate.score))))
 
 
-def _mistakes(setup: Setup) -> Iterator[tuple[str, float]]:
+def _mistakes(setup: Setup, units: bool) -> Iterator[tuple[str, float]]:
     """Channels and factors that may be wrong: signs first. A gain that is sought finds the sign of its input by itself,
     but not a factor of a thousand.
     """
     sought = {p.split(".")[1] for p in setup.model.shared.paths if p.startswith("motors.") and p.endswith(".gain")}
     inputs = [m.name for m in setup.system.motors if any(m.name in r.inputs for r in setup.recordings)]
-    units = {name: u[0].split("/")[0] for r in setup.recordings for name, u in r.sensor_units.items() if len(u) == 1}
-    yield from ((name, -1.0) for name in [*units, *(n for n in inputs if n not in sought)])
-    yield from ((name, factor) for name, unit in units.items() for factor in _FACTORS.get(unit, ()))
-    yield from ((name, factor) for name in inputs for factor in _FACTORS["m"])
+    read = {name: u[0].split("/")[0] for r in setup.recordings for name, u in r.sensor_units.items() if len(u) == 1}
+    yield from ((name, -1.0) for name in [*read, *(n for n in inputs if n not in sought)])
+    if units:
+        yield from ((name, factor) for name, unit in read.items() for factor in _FACTORS.get(unit, ()))
+        yield from ((name, factor) for name in inputs for factor in _FACTORS["m"])
 
 
 def _times(recording: Recording, channel: str, factor: float) -> Recording:

@@ -144,19 +144,13 @@ def bands(
     """The arrays `open_loop_sd` of states.npz: how far simulations with parameters and starts from the posterior are
     from that of the estimate, in the unit of the sensor.
 
-    What these recordings do not determine does not move their simulations, and straight ahead it leads far away from
-    the curve along which that is so: nothing is drawn in those directions. `information`: see `gauges`; `recordings`:
-    what is `told` of them.
+    `information`: see `gauges`; nothing is drawn along what is `undetermined` by it; `recordings`: what is `told` of
+    them.
     """
     model, found = setup.stages[stage].model, {}
     assert isinstance(model, Multibody)
     z, p = np.asarray(fit.iterate.z), setup.problem
-    covariance = fit.covariance
-    if np.all(np.isfinite(information)):
-        for taking, direction in _undetermined(information, np.flatnonzero(fit.reach == 0)):
-            free = np.zeros(len(z))
-            free[taking] = direction / np.linalg.norm(direction)
-            covariance = without(covariance, free)
+    covariance = functools.reduce(without, undetermined(fit, information), fit.covariance)
     draws = drawn(z, covariance, fit.reach, (p.lower, p.upper), model.own.size + model.tangent_size)
     for i, part in enumerate(fit.parts or ()):
         own, path = np.asarray(fit.iterate.own[i]), fit.iterate.paths[i]
@@ -300,6 +294,21 @@ def gauges(shared: ParameterMap, fit: Fit, information: np.ndarray) -> list[dict
                 text = f"Only a combination is determined of {', '.join(paths)}: fix one of them or give it a prior."
             found.append({"paths": paths, "message": text})
     return found
+
+
+def undetermined(fit: Fit, information: np.ndarray) -> Float[np.ndarray, "k p"]:
+    """Directions of the shared parameters z, of length 1, that the recordings do not determine; see `gauges`.
+
+    What is not determined does not move a simulation, and straight ahead it leads far away from the curve along which
+    that is so: bands draw nothing there.
+    """
+    found = []
+    if np.all(np.isfinite(information)):
+        for taking, direction in _undetermined(information, np.flatnonzero(fit.reach == 0)):
+            free = np.zeros(len(information))
+            free[taking] = direction / np.linalg.norm(direction)
+            found.append(free)
+    return np.array(found).reshape(-1, len(information))
 
 
 def _undetermined(information: np.ndarray, group: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -46,8 +46,11 @@ def trust(content: Mapping[str, Any]) -> Trust:
 def _bad(content: Mapping[str, Any]) -> Iterator[str]:
     if (status := content.get("status")) != "converged":
         yield f"The identification did not converge: it ended with “{str(status).replace('_', ' ')}”."
-    for name, error, relative, _ in _errors(content):
-        if (relative is None or not relative < _WRONG) and not _unforeseeable(content):
+    if wrong := (content.get("checks") or {}).get("misread"):
+        how = "with its sign turned" if wrong["factor"] < 0 else f"multiplied by {wrong['factor']:.3g}"
+        yield f"{wrong['channel']} is misread: {how}, even a rough fit misses {100 * wrong['ratio']:.2g} % as much."
+    for name, error, relative, noises in _errors(content):
+        if _misses(relative, noises) and not _unforeseeable(content):
             yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
     for reason, told in _held_back(content):
         if told:
@@ -59,12 +62,12 @@ def _fair(content: Mapping[str, Any]) -> Iterator[str]:
         if not told:
             yield reason
     for name, error, relative, noises in _errors(content):
-        if (relative is None or not relative < _WRONG) and (span := _unforeseeable(content)):
+        if _misses(relative, noises) and (span := _unforeseeable(content)):
             yield (
                 f"{_leaves(content, name)} Simulated over {span['seconds']:.2g} s that were left out, it misses by "
                 f"{_share(span['relative'])}."
             )
-        if relative is not None and _ROUGH <= relative < _WRONG and (noises is None or noises > _NOISE):
+        if relative is not None and _ROUGH <= relative < _WRONG and _misses(None, noises):
             yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
     checks = content.get("checks") or {}
     tried = (checks.get("prediction") or {}).get("tried") or []
@@ -90,6 +93,13 @@ def _fair(content: Mapping[str, Any]) -> Iterator[str]:
     yield from _too_many(content)
     if groups := checks.get("gauge"):
         yield groups[0]["message"]
+
+
+def _misses(relative: float | None, noises: float | None) -> bool:
+    """Whether an error is half of how much a signal moves or more, and more than its noise: of what hardly moves noise
+    is all that there is to predict.
+    """
+    return (relative is None or not relative < _WRONG) and (noises is None or not noises <= _NOISE)
 
 
 def _what_to_try(content: Mapping[str, Any]) -> str:
@@ -141,7 +151,6 @@ def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None
             if rms is not None:
                 found.setdefault(sensor, []).append((rms, relative, signal.get("unit", "")))
     prediction = (content.get("checks") or {}).get("prediction")
-    assumed = (content.get("noise") or {}).get("assumed") or {}
     for sensor, errors in found.items():
         rms, relative, unit = max(errors, key=lambda e: e[0] if e[1] is None else e[1])
         if prediction:
@@ -149,8 +158,16 @@ def _errors(content: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None
             error = left["rms"].get(sensor, rms)
             signal = rms / relative if relative else None
             rms, relative = error, error / signal if signal else None
-        noises = rms / max(assumed[sensor]) if assumed.get(sensor) else None
-        yield sensor, _with_units(rms, unit), relative, noises
+        yield sensor, _with_units(rms, unit), relative, _noises(content, sensor, rms)
+
+
+def _noises(content: Mapping[str, Any], sensor: str, rms: float) -> float | None:
+    """An error over the noise of a sensor: what the scene says, or was found where that is less; None where neither is
+    known.
+    """
+    noise = content.get("noise") or {}
+    levels = [max(level) for key in ("assumed", "sensors") if (level := (noise.get(key) or {}).get(sensor))]
+    return rms / min(levels) if levels and min(levels) > 0 else None
 
 
 def _foretold(content: Mapping[str, Any], sensor: str | None = None) -> float:
@@ -184,12 +201,17 @@ def _held_back(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """
     longest = max((run.get("duration", 0.0) for run in (content.get("runs") or {}).values()), default=0.0)
     for run, entry in (content.get("validation") or {}).items():
+        if stretches := entry.get("stretches"):
+            yield from _stretches(content, run, entry, stretches)
+            continue
         for sensor, signal in entry["signals"].items():
             rms, relative, held = signal["rms"], signal["nrmse"], signal["rms_held"]
             begin = f"Simulated over {run}, which was held back, it"
             foreseeable = entry["horizon"] <= min(longest, _foretold(content))
             if rms is None or not math.isfinite(rms):
                 yield f"{begin} does not predict {sensor} at all.", foreseeable
+                continue
+            if not _misses(None, _noises(content, sensor, rms)):
                 continue
             misses, nearer = (
                 f"{begin} misses {sensor} by {_with_units(rms, signal['unit'])}",
@@ -200,6 +222,28 @@ def _held_back(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
                 yield f"{misses}: {nearer} misses less.", wrong and foreseeable
             elif wrong:
                 yield f"{misses}, {_share(relative)}.", foreseeable
+
+
+def _stretches(
+    content: Mapping[str, Any], run: str, entry: Mapping[str, Any], stretches: Mapping[str, Any]
+) -> Iterator[tuple[str, bool]]:
+    """What is said of a recording that could not be foretold to its end; it is judged by what could."""
+    begin = f"Simulated over {stretches['seconds']:.2g} s at a time of {run}, which was held back, it misses"
+    shares = [0.0]
+    for sensor, signal in stretches["signals"].items():
+        rms, relative = signal["rms"], signal["nrmse"]
+        if rms is None or not math.isfinite(rms):
+            yield f"{begin} {sensor} altogether.", True
+        elif _misses(None, _noises(content, sensor, rms)):
+            shares.append(math.inf if relative is None else relative)
+            if _misses(relative, None):
+                unit = entry["signals"][sensor]["unit"]
+                yield f"{begin} {sensor} by {_with_units(rms, unit)}, {_share(relative)}.", True
+    if max(shares) < _WRONG:
+        unstable = f"is foretold for {stretches['foretold']:.2g} s, as an unstable motion is, and no longer"
+        over = f"Simulated over {stretches['seconds']:.2g} s at a time"
+        worst = f"it misses every sensor by at most {_share(max(shares))}"
+        yield f"{run}, which was held back, {unstable}. {over}, {worst}.", False
 
 
 def _nearer(rms: float, relative: float | None, held: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,12 @@ class Recording:
     input_units: dict[str, str] = field(repr=False)
     sensor_units: dict[str, tuple[str, ...]] = field(repr=False)
     sha256: str = field(repr=False)
+
+    def part(self, here: Bool[np.ndarray, " n"]) -> "Recording":
+        """The samples that are there."""
+        inputs = {name: values[here] for name, values in self.inputs.items()}
+        sensors = {name: values[here] for name, values in self.sensors.items()}
+        return replace(self, time=self.time[here], inputs=inputs, sensors=sensors)
 
 
 def read_recordings(
