@@ -42,21 +42,31 @@ def in_stretches(
     begin, end = float(recording.time[0]), float(recording.time[-1])
     if least is None or (seconds := max(_OF_FORETOLD * least, _OF_HEAD * head)) >= end - begin:
         return None
-    count = min(_MOST, int((end - begin) / seconds))
+    firsts = np.linspace(begin, end - seconds, min(_MOST, int((end - begin) / seconds)))
+    parts = [recording.part((recording.time >= first) & (recording.time <= first + seconds)) for first in firsts]
+    if not (parts := [part for part in parts if _tells(part, head)]):
+        return None
     # what the study says of the start is said of the recording's
     spec, found = spec.model_copy(update={"initial": {}}), Identified.by(estimate)
     found = dataclasses.replace(found, posterior=None)  # no bands
     measured: dict[str, list[np.ndarray]] = {name: [] for name in prediction.simulated}
     simulated: dict[str, list[np.ndarray]] = {name: [] for name in prediction.simulated}
-    for first in np.linspace(begin, end - seconds, count):
-        here = (recording.time >= first) & (recording.time <= first + seconds)
-        one = predict_recording(study, found, recording.part(here), spec, scene=scene, fit_seconds=head)
+    for part in parts:
+        one = predict_recording(study, found, part, spec, scene=scene, fit_seconds=head)
         late = one.clean.time > one.clean.time[0] + head
         for name, readings in one.simulated.items():
             measured[name].append(one.clean.sensors[name][late])
             simulated[name].append(readings[late])
     signals = {name: errors(*(np.concatenate(a[name]) for a in (measured, simulated))) for name in measured}
-    return {"foretold": least, "seconds": seconds, "count": count, "signals": signals}
+    return {"foretold": least, "seconds": seconds, "count": len(parts), "signals": signals}
+
+
+def _tells(part: Recording, head: float) -> bool:
+    """Whether its first readings, of all sensors, tell where a stretch starts, and others follow."""
+    if not part.time.size or part.time[-1] - part.time[0] <= head:  # a gap
+        return False
+    early = part.time <= part.time[0] + head
+    return all(np.isfinite(readings[early]).any() for readings in part.sensors.values())
 
 
 def validate(
