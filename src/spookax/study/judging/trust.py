@@ -102,6 +102,11 @@ def _misses(relative: float | None, noises: float | None) -> bool:
     return (relative is None or not relative < _WRONG) and (noises is None or not noises <= _NOISE)
 
 
+def _still(content: Mapping[str, Any], sensor: str, signal: Mapping[str, Any]) -> bool:
+    """Whether a prediction is as good as the noise of a sensor allows, and that is all that it reads."""
+    return _misses(signal["nrmse"], None) and not _misses(None, _noises(content, sensor, signal["rms"]))
+
+
 def _what_to_try(content: Mapping[str, Any]) -> str:
     """Where a model lacks something. A step that is too long looks like that, and no law mends it."""
     suspects = (content.get("diagnosis") or {}).get("suspects") or []
@@ -211,7 +216,7 @@ def _held_back(content: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
             if rms is None or not math.isfinite(rms):
                 yield f"{begin} does not predict {sensor} at all.", foreseeable
                 continue
-            if not _misses(None, _noises(content, sensor, rms)):
+            if _still(content, sensor, signal):
                 continue
             misses, nearer = (
                 f"{begin} misses {sensor} by {_with_units(rms, signal['unit'])}",
@@ -229,17 +234,17 @@ def _stretches(
 ) -> Iterator[tuple[str, bool]]:
     """What is said of a recording that could not be foretold to its end; it is judged by what could."""
     begin = f"Simulated over {stretches['seconds']:.2g} s at a time of {run}, which was held back, it misses"
-    shares = [0.0]
+    shares: list[float] = []
     for sensor, signal in stretches["signals"].items():
         rms, relative = signal["rms"], signal["nrmse"]
         if rms is None or not math.isfinite(rms):
             yield f"{begin} {sensor} altogether.", True
-        elif _misses(None, _noises(content, sensor, rms)):
+        elif not _still(content, sensor, signal):
             shares.append(math.inf if relative is None else relative)
             if _misses(relative, None):
                 unit = entry["signals"][sensor]["unit"]
                 yield f"{begin} {sensor} by {_with_units(rms, unit)}, {_share(relative)}.", True
-    if max(shares) < _WRONG:
+    if shares and max(shares) < _WRONG:
         unstable = f"is foretold for {stretches['foretold']:.2g} s, as an unstable motion is, and no longer"
         over = f"Simulated over {stretches['seconds']:.2g} s at a time"
         worst = f"it misses every sensor by at most {_share(max(shares))}"
@@ -272,7 +277,8 @@ def _praise(content: Mapping[str, Any]) -> str:
     errors = [f"{name} by {error}" for name, error, _, _ in _errors(content)]
     praise = f"{_where(content)}, it misses {', '.join(errors)}."
     if seen := content.get("validation"):
-        shares = [signal["nrmse"] for entry in seen.values() for signal in entry["signals"].values()]
+        signals = [item for entry in seen.values() for item in entry["signals"].items()]
+        shares = [signal["nrmse"] for name, signal in signals if not _still(content, name, signal)]
         worst = max((share for share in shares if share is not None and math.isfinite(share)), default=None)
         praise += f" Over recordings that were held back, it misses every sensor by at most {_share(worst)}."
     return praise
