@@ -40,7 +40,8 @@ def misread(
 ) -> Misread | None:
     """The sign or unit that predicts much better, if there is one.
 
-    `reached`: what the fit has as `error_of`, infinite where it has none; `units`: whether they are tried. Parameters
+    `reached`: what the fit has as `error_of`, infinite where it has none, and no more than a rough fit of what was
+    recorded has; `units`: whether they are tried. Parameters
     that go far, and noise for the rest, may make up for a turned sign, but not for another unit.
     """
     settings = dataclasses.replace(settings, max_iterations=_ITERATIONS)
@@ -53,9 +54,9 @@ def misread(
         readings = sum(float(np.sum(np.asarray(s.weight) > 0)) for s in read.problem.samples)
         return error_of(density.candidate(other, left, fit)) if fit.cost < _FAR * readings else np.inf
 
-    if not np.isfinite(reached):
-        reached = error(list(setup.recordings))
-        reached = reached if np.isfinite(reached) else 1.0
+    # a rough fit may predict better than one to the end, whatever the sign
+    reached = min(reached, error(list(setup.recordings)))
+    reached = reached if np.isfinite(reached) else 1.0
     best: Misread | None = None
     for channel, factor in _mistakes(setup, units):
         ratio = error([_times(r, channel, factor) for r in setup.recordings]) / reached
