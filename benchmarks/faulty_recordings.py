@@ -19,6 +19,7 @@ from .measure import OUT, Row, row
 
 FOLDER = OUT / "faulty_recordings"
 H, STEPS, MORE = 5e-3, 1024, 32  # steps; more of them than samples, for clocks that run fast
+SLOW = 8  # steps of the truth in one of a study whose steps are too long, in recordings so many times as long
 DRAWS = int(os.environ.get("SPOOKAX_DRAWS", "10"))
 Channels = dict[str, np.ndarray]
 
@@ -103,7 +104,7 @@ def _simulated(name: str, scene: dict[str, Any], u: np.ndarray, rng: np.random.G
     pin = {"position": rng.uniform(-0.8, 0.8), "rate": rng.uniform(-1, 1)}
     state = sx.state_from_joints(system, params, {"pin": pin})
     path = _SIMULATORS[key](params, state, jnp.asarray(u))
-    return {n: np.asarray(path.joint(s["joint"])[0])[: STEPS + MORE] for n, s in scene["sensors"].items()}
+    return {n: np.asarray(path.joint(s["joint"])[0])[: u.size] for n, s in scene["sensors"].items()}
 
 
 def draw(name: str, fault: str, seed: int) -> np.ndarray:
@@ -119,6 +120,9 @@ def draw(name: str, fault: str, seed: int) -> np.ndarray:
         else:
             friction["drag"] = 0.05 if name == "pendulum" else 5.0
     acted = u
+    if fault == "step":  # a slow logger, which holds the input; one draw after the other
+        acted = u = np.repeat(np.concatenate([u, *(_input(rng) for _ in range(SLOW - 1))])[: SLOW * STEPS : SLOW], SLOW)
+        t = H * np.arange(u.size)
     if fault == "delay":
         late = int(rng.integers(3, 10) * sign)
         acted = u[np.clip(np.arange(u.size) - late, 0, None).clip(max=u.size - 1)]
@@ -126,6 +130,8 @@ def draw(name: str, fault: str, seed: int) -> np.ndarray:
     if fault == "clock":
         fast = sign * rng.uniform(0.003, 0.01)
         y = {n: np.interp(t * (1 + fast), t, v) for n, v in y.items()}
+    if fault == "step":
+        t, u, y = t[::SLOW], u[::SLOW], {n: v[::SLOW] for n, v in y.items()}
     t, u = t[:STEPS], u[:STEPS]
     y = {n: v[:STEPS] + truth["sensors"][n]["sd"] * rng.standard_normal(STEPS) for n, v in y.items()}
     which = list(y)[int(rng.integers(len(y)))]
@@ -157,7 +163,7 @@ def draw(name: str, fault: str, seed: int) -> np.ndarray:
     return np.column_stack([t, u, *y.values()])[keep]
 
 
-FAULTS = ["sign", "delay", "unit", "gaps", "outliers", "clock", "drift", "friction", "saturation"]
+FAULTS = ["sign", "delay", "unit", "gaps", "outliers", "clock", "drift", "friction", "saturation", "step"]
 
 
 def identified(name: str, fault: str, seed: int) -> sx.Estimate:
@@ -186,6 +192,8 @@ def identified(name: str, fault: str, seed: int) -> sx.Estimate:
         ],
         "parameters": parameters,
     }
+    if fault == "step":
+        study["estimator"] = {"step": SLOW * H}
     (FOLDER / f"{name}_study.yaml").write_text(yaml.safe_dump(study))
     return sx.identify(sx.load_study(FOLDER / f"{name}_study.yaml"))
 

@@ -57,6 +57,7 @@ _CURES = {
     "delay": "Shift the column in time.",
     "clock": "Check that inputs and sensors were stamped by one clock.",
     "drift": "Use shorter windows with `offsets`, or another sensor.",
+    "step": "Write `step: {:g}` under `estimator`.",
     "friction": "Try another friction law for this joint.",
 }
 
@@ -205,8 +206,7 @@ def _misread(wrong: Misread) -> Suspect:
 def _long_step(setup: Setup, half_step: HalfStep) -> Suspect:
     step = float(setup.scene.step)
     text = f"{step:g} s is long for this motion: half of it explains {100 * half_step.share:.2g} % of the innovations"
-    cure = f"Write `step: {step / 2:g}` under `estimator`."
-    return Suspect("step", "", half_step.gain, half_step.share, text, cure)
+    return Suspect("step", "", half_step.gain, half_step.share, text, _CURES["step"].format(step / 2))
 
 
 def _params(setup: Setup, fit: Fit) -> Params:
