@@ -147,6 +147,19 @@ def test_numbers_from_a_channel_with_the_wrong_sign_are_not_to_be_used():
 
 
 @pytest.mark.parametrize(
+    ("kind", "share", "grade"),
+    [("delay", 0.99, "bad"), ("delay", 0.7, "good"), ("friction", 0.99, "good"), ("outliers", None, "good")],
+)
+def test_a_fault_that_is_nearly_all_of_the_innovations_is_mended_first(kind, share, grade):
+    first = Suspect(
+        kind, "angle", 100.0, share, "angle: 0.04 s late against the others", "Write `sensors.angle.delay`."
+    )
+    found = trust(content(diagnosis={"suspects": [first._asdict()]}))
+    assert found.grade == grade
+    assert ("0.04 s late against the others. Write `sensors.angle.delay`." in found.reasons[0]) == (grade == "bad")
+
+
+@pytest.mark.parametrize(
     ("rms", "grade", "words"),
     [
         (0.03, "fair", "late, which was held back, is foretold for 2 s, as an unstable motion is, and no longer. "),

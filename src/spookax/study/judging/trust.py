@@ -14,6 +14,17 @@ _OTHER = 10.0  # ratio of found and assumed noise that is not to be passed over
 _COLOURED = 3.0  # factor on standard deviations
 _FAR_MORE = 3.0  # times the share of outliers that the study expects
 _SOME = 10  # outliers of a sensor that are worth a word
+_NEARLY_ALL = 0.9  # of the innovations' square
+_MENDED = (
+    "clock",
+    "delay",
+    "drift",
+    "scale",
+    "sign",
+    "step",
+    "unit",
+    "zero",
+)  # suspicions that no law has to be found for
 _SWALLOWED = 10.0  # ratio of the process noise that the evidence asks for and the one that predicts best
 
 
@@ -49,6 +60,8 @@ def _bad(content: Mapping[str, Any]) -> Iterator[str]:
     if wrong := (content.get("checks") or {}).get("misread"):
         how = "with its sign turned" if wrong["factor"] < 0 else f"multiplied by {wrong['factor']:.3g}"
         yield f"{wrong['channel']} is misread: {how}, even a rough fit misses {100 * wrong['ratio']:.2g} % as much."
+    if (first := _first_suspect(content)) and first["kind"] in _MENDED and (first["share"] or 0.0) > _NEARLY_ALL:
+        yield f"Nearly all of the innovations has one cause, which can be mended: {first['text']}. {first['cure']}"
     for name, error, relative, noises in _errors(content):
         if _misses(relative, noises) and not _unforeseeable(content):
             yield f"{_where(content)}, it misses {name} by {error}, {_share(relative)}."
@@ -109,10 +122,13 @@ def _still(content: Mapping[str, Any], sensor: str, signal: Mapping[str, Any]) -
 
 def _what_to_try(content: Mapping[str, Any]) -> str:
     """Where a model lacks something. A step that is too long looks like that, and no law mends it."""
-    suspects = (content.get("diagnosis") or {}).get("suspects") or []
-    if suspects and suspects[0]["kind"] == "step":
-        return f"The time step of {suspects[0]['text']}. {suspects[0]['cure']}"
+    if (first := _first_suspect(content)) and first["kind"] == "step":
+        return f"The time step of {first['text']}. {first['cure']}"
     return "Look at the residuals, and try another friction law."
+
+
+def _first_suspect(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next(iter((content.get("diagnosis") or {}).get("suspects") or []), None)
 
 
 def _leaves(content: Mapping[str, Any], sensor: str) -> str:
