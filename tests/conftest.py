@@ -1,19 +1,21 @@
-"""What every test runs under: float64, fixed seeds, a compilation cache that outlives the session."""
+"""What every test runs under: float64, fixed seeds, a compilation cache that outlives the checkout."""
 
+import contextlib
 import gc
+import hashlib
 import os
 import random
 import time
 from collections import Counter
 from pathlib import Path
 
-CACHE = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"  # `pytest --cache-clear` removes it
-# programs that are loaded are not traced, and what is not traced has no shapes to be checked
+# Programs of this package, by its source. `pytest --cache-clear` removes them.
+# What is loaded is not traced, and what is not traced has no shapes to be checked.
+PROGRAMS = Path(__file__).parents[1] / ".pytest_cache" / "d" / "programs"
 os.environ.setdefault(
-    "SPOOKAX_CACHE", str(CACHE.with_name("shapes" if os.environ.get("SPOOKAX_SHAPES") else "programs"))
+    "SPOOKAX_CACHE", str(PROGRAMS.with_name("shapes") if os.environ.get("SPOOKAX_SHAPES") else PROGRAMS)
 )
 MAPPINGS = Path("/proc/self/maps")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
 # XLA without its slow passes, for what a test compiles itself and for operations one by one.
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
 SPLIT = "xla_cpu_parallel_codegen_split_count"  # each process of tests has one core
@@ -21,6 +23,7 @@ QUICK = f"--{EMITTERS}=false --{LEVEL}=0 --{SPLIT}=1"
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
+import platformdirs  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
@@ -30,11 +33,17 @@ if os.environ.get("SPOOKAX_SHAPES"):  # every annotated shape and dtype is check
 
     install_import_hook(MODULES, "shapes.called")
 
-from spookax import _compiled  # noqa: E402
+from spookax import _compiled, _fingerprint  # noqa: E402
 
+# What XLA has made of a program that tests trace, by its text: every checkout of this user shares it, so that a second
+# run is twice as fast, of another commit too. JAX's key does not tell one processor from another.
+CACHE = Path(os.environ.get("SPOOKAX_TEST_CACHE") or platformdirs.user_cache_dir("spookax"), "tests")
+CACHE /= hashlib.sha256(_fingerprint.processor().encode()).hexdigest()[:12]
+OLD = 14 * 86400  # seconds after which what was compiled is thrown away
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 # The same examples every time, so that a red test stays red; compiling makes the first of them slow.
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
@@ -63,6 +72,11 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update(name, value)
         os.environ[name.upper()] = value  # of processes that a test starts, which share kept programs with it
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
+    if not hasattr(config, "workerinput"):  # of several processes the one that starts the others
+        for file in CACHE.parent.rglob("*-cache"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - file.stat().st_mtime > OLD:
+                    file.unlink()
 
 
 BEGAN = time.monotonic()

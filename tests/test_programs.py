@@ -189,7 +189,7 @@ def test_other_versions_options_processors_and_code_have_programs_of_their_own(f
         known = _fingerprint._version
         monkeypatch.setattr(_fingerprint, "_version", lambda name: "1.0+other" if name == "blackjax" else known(name))
     elif what == "processor":
-        monkeypatch.setattr(_fingerprint, "_processor", lambda: "flags: none")
+        monkeypatch.setattr(_fingerprint, "processor", lambda: "flags: none")
     elif what == "XLA":
         monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") + " ")
     else:

@@ -63,7 +63,7 @@ def surroundings() -> bytes:
         digest.update(f"{file.relative_to(home)}\0".encode() + file.read_bytes())
     device = jax.devices()[0]
     versions = [_version(name) for name in _VERSIONED]
-    said = (versions, platform.machine(), _processor(), os.environ.get("XLA_FLAGS"), device.client.platform_version)
+    said = (versions, platform.machine(), processor(), os.environ.get("XLA_FLAGS"), device.client.platform_version)
     digest.update(repr((said, device.platform, device.device_kind, len(jax.devices()))).encode())
     return digest.digest()
 
@@ -86,7 +86,7 @@ def settings() -> bytes | None:
     return hashlib.sha256(repr(sorted(told, key=lambda pair: pair[0])).encode()).digest()
 
 
-def _processor() -> str:
+def processor() -> str:
     """Name and features: a program is machine code for this processor."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
