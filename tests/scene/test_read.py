@@ -33,6 +33,13 @@ def test_shipped_scenes_are_read(path):
     assert scene.joints or scene.contacts
 
 
+@pytest.mark.parametrize(("head", "name"), [("", "crane"), ("name: lift\n", "lift")])
+def test_a_scene_without_a_name_has_that_of_its_file(tmp_path, head, name):
+    path = tmp_path / "crane.yaml"
+    path.write_text(head + "spookax: 1\nbodies:\n  a: {mass: 1, inertia: [1, 1, 1]}\n")
+    assert read_scene(path).name == name
+
+
 def test_every_key_arrives_where_it_belongs():
     scene = read_scene(FULL)
     assert (scene.name, scene.step, scene.gravity, scene.tilt) == (

@@ -32,7 +32,8 @@ def read_scene(path: str | os.PathLike[str]) -> Scene:
     """Read a scene file.
 
     **Returns:** the scene with every default filled in, masses from densities computed, axes of unit length,
-    constants of DC motors resolved, and files of meshes and height fields as absolute paths.
+    constants of DC motors resolved, and files of meshes and height fields as absolute paths. Without a `name` it has
+    the file's.
 
     **Raises:** `SceneError` with one problem per thing that is wrong, each with line, path, value and cure.
     """
@@ -41,7 +42,8 @@ def read_scene(path: str | os.PathLike[str]) -> Scene:
         scene = located.data.get("scene")
         cure = f"Give its scene{f', {scene},' if isinstance(scene, str) else ''} or use `spookax identify {path}`."
         raise SceneError([located.problem(Finding((), None, "this is a study, not a scene", cure))])
-    return validate(located, Scene, SceneError, also=scene_rules, context={"folder": Path(path).parent})
+    scene = validate(located, Scene, SceneError, also=scene_rules, context={"folder": Path(path).parent})
+    return scene if "name" in located.data else scene.model_copy(update={"name": Path(path).stem})
 
 
 def write_scene(scene: Scene, path: str | os.PathLike[str]) -> None:

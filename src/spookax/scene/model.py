@@ -29,7 +29,7 @@ class Scene(Strict):
     """A mechanism: what a scene file says, with every default filled in."""
 
     spookax: Version = Field(description="Version of the format, 1")
-    name: Text = Field(default="scene", description="Name of the mechanism")
+    name: Text = Field(default="scene", description="Name of the mechanism. In a file: that of the file, if left out")
     step: Positive = Field(default=0.005, description="Time step h [s]")
     gravity: Vector = Field(default=(0.0, 0.0, -9.81), description="Gravity in world axes, three numbers [m/s^2]")
     tilt: Pair = Field(
