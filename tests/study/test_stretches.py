@@ -79,3 +79,21 @@ def test_ctrl_c_ends_with_the_stretch_that_is_predicted(monkeypatch):
     told, looked = found(monkeypatch, 5.0, stop_in=2)
     assert told is None
     assert len(looked) == 2
+
+
+def test_ctrl_c_leaves_no_part_of_a_validation(monkeypatch):
+    """Laws of friction are compared by all recordings, or not at all."""
+    pressed = iter([False, True, False])
+    with stoppable() as stop:
+
+        def predicted(*_: Any, **__: Any) -> Any:
+            if next(pressed):
+                stop.press()
+            return SimpleNamespace(content=dict, states=lambda: {"run/angle": TIME})
+
+        monkeypatch.setattr(stretches, "predict_recording", predicted)
+        monkeypatch.setattr(stretches, "in_stretches", lambda *_, **__: None)
+        runs = [cast(Any, SimpleNamespace(name=name)) for name in "abc"]
+        study = cast(Any, SimpleNamespace(validation=runs))
+        assert stretches.validate(study, cast(Any, None), cast(Any, None), runs) == ({}, {})
+        assert next(pressed) is False  # the third was not begun

@@ -79,15 +79,15 @@ def validate(
     study: Study, estimate: Estimate, scene: Scene, recordings: Sequence[Recording]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The recordings under `validate` in a study as its estimate predicts them: the `validation` of estimate.json, and
-    arrays of states.npz. Ctrl-C leaves out those that have not begun.
+    arrays of states.npz. Nothing where Ctrl-C asks for a stop meanwhile.
     """
     content, states = {}, {}
     with stoppable() as stop:
         for recording, spec in zip(recordings, study.validation, strict=True):
-            if stop.asked:
-                break
             prediction = predict_recording(study, estimate, recording, spec, scene=scene)
             stretches = in_stretches(study, estimate, prediction, spec, scene=scene)
             content[recording.name] = prediction.content() | {"stretches": stretches}
             states |= prediction.states()
+            if stop.asked:
+                return {}, {}
     return content, states
