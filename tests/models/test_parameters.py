@@ -60,6 +60,12 @@ def test_standard_deviations_of_what_is_tied(tied):
     assert value[4] == pytest.approx(np.sqrt(0.4) * 0.3 / 4)
 
 
+def test_of_what_is_hardly_known_the_standard_deviation_is_infinite(tied):
+    """Squares beyond the range of floats are no numbers and no warnings."""
+    _, sd = values_and_sd(tied, np.array([np.log(1.1), 700.0]), np.diag([0.01, 1e300]))
+    np.testing.assert_array_equal(np.isinf(sd), [False, True, False, True, True])
+
+
 def test_ties_are_differentiated_in_both_modes(tied):
     z = jnp.log(jnp.array([1.1, 0.3]))
     forward, reverse = jax.jacfwd(tied.values)(z), jax.jacrev(tied.values)(z)

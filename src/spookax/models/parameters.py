@@ -297,7 +297,9 @@ def values_and_sd(shared: ParameterMap, z: AnyArray, covariance: np.ndarray) -> 
     value, jac = map(np.asarray, natural_values(shared, z))
     unknown = np.isinf(np.diag(covariance))  # of these nothing is known
     known = np.where(unknown[:, None] | unknown, 0.0, covariance)
-    sd = np.sqrt(np.maximum(np.diag(jac @ known @ jac.T), 0.0))
+    with np.errstate(over="ignore", invalid="ignore"):  # hardly more is known of some
+        variance = np.diag(jac @ known @ jac.T)
+    sd = np.sqrt(np.where(np.isnan(variance), np.inf, np.maximum(variance, 0.0)))
     return value, np.where(np.any(jac[:, unknown] != 0, axis=1), np.inf, sd)
 
 
