@@ -38,9 +38,11 @@ def sweep(fastest: float) -> np.ndarray:
     return np.where(TIME > 0.02, 2 * np.sin(np.pi * fastest * TIME**2 / TIME[-1]), 0.0)
 
 
-def study(folder, parameters: dict[str, Any], sensors: dict[str, str], u: np.ndarray) -> Any:
+def study(
+    folder, parameters: dict[str, Any], sensors: dict[str, str], u: np.ndarray, truth: dict[str, float] = TRUTH
+) -> Any:
     """A study of what the true arm does, without noise of the process."""
-    scene = Scene.model_validate(arm(**TRUTH))
+    scene = Scene.model_validate(arm(**truth))
     system, params = sx.build(scene)
     found = sx.rollout(system, params, sx.state_from_joints(system, params), u[:, None])
     rng = np.random.default_rng(4)
@@ -127,6 +129,38 @@ def test_delays_of_motor_and_encoder_are_identified(tmp_path):
         assert abs(estimated["value"] - truth) < 3 * estimated["sd"]
         assert estimated["sd"] < 0.1 * H
     assert found.content["diagnosis"]["white"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("column", "late"), [("u [V]", 5), ("q [rad]", -5)], ids=["input late", "encoder early"])
+def test_a_column_that_no_delay_can_mend_is_shifted_as_the_suspicion_says(tmp_path, column, late):
+    """By 10 ms: a command that was recorded late, an encoder that was recorded early."""
+    parameters = {"bodies.bob.inertia.zz": {"start": 0.03}, "joints.pin.friction.viscous": {"start": 0.1}}
+    path = study(tmp_path, parameters, BOTH, sweep(4.0), truth={})
+    columns = dict(np.load(tmp_path / "run.npz"))
+    columns[column] = np.roll(columns[column], late)
+    if late > 0:
+        columns[column][:late] = 0.0  # at rest, as before
+    else:
+        columns[column][late:] = np.nan  # nobody has read them
+    np.savez(tmp_path / "run.npz", **columns)
+    first = sx.identify(path).content["diagnosis"]["suspects"][0]
+    shift = -late * H
+    assert (first["kind"], first["cure"]) == (
+        "delay",
+        f"Shift the column in time: `{{column: NAME, shift: {shift:g}}}`.",
+    )
+    text = yaml.safe_load(path.read_text())
+    key, name = ("inputs", "drive") if column == "u [V]" else ("sensors", "angle")
+    entry = text["recordings"][0][key]
+    entry[name] = {"column": entry[name], "shift": shift}
+    path.write_text(yaml.safe_dump(text))
+    found = sx.identify(path)
+    assert found.status == "converged"
+    assert found.content["diagnosis"]["white"]
+    for name, truth in zip(parameters, (0.02, 0.05), strict=True):
+        assert abs(found.parameters[name]["value"] - truth) < 3 * found.parameters[name]["sd"]
 
 
 @pytest.mark.slow

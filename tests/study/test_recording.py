@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from spookax.study import RecordingError, RecordingSpec, Study, read_recording, read_recordings
 
@@ -133,6 +134,33 @@ def test_the_window_is_on_the_recordings_own_clock(tmp_path):
     assert run.time[[0, -1]].tolist() == [100.1, 100.2]
     assert run.inputs["drive"][0] == 9 % 7  # held from before the window
     assert run.sensors["arm"].shape == (11, 1)
+
+
+@pytest.mark.parametrize("samples", [3, -3])
+@pytest.mark.parametrize("rest", [0.0, 0.004])
+def test_a_column_is_shifted_to_the_nearest_sample(tmp_path, samples, rest):
+    """Where no input is known there is no recording; readings are missing there."""
+    path, whole = write(tmp_path / "run.csv", text()), np.arange(40)
+    shift = 0.01 * samples + rest
+    late = read_recording(path, spec(inputs={"drive": {"column": "u", "shift": shift}}))
+    kept = whole[samples:] if samples > 0 else whole[:samples]
+    np.testing.assert_allclose(late.time, 0.01 * kept)
+    np.testing.assert_array_equal(late.inputs["drive"], (kept - samples) % 7)
+    np.testing.assert_allclose(late.sensors["pend"][:, 0], 0.1 * kept)
+    read = read_recording(path, spec(sensors={"pend": {"column": "pend", "shift": shift}}))
+    np.testing.assert_array_equal(read.inputs["drive"], whole % 7)
+    there = (whole >= samples) & (whole < 40 + samples)
+    np.testing.assert_allclose(read.sensors["pend"][:, 0], np.where(there, 0.1 * (whole - samples), np.nan))
+
+
+def test_a_shift_of_the_time_or_beyond_the_recording_is_refused(tmp_path):
+    with pytest.raises(ValidationError, match="the time is what other columns are shifted by"):
+        spec(time={"column": "t", "shift": 0.01})
+    path = write(tmp_path / "run.csv", text())
+    with pytest.raises(RecordingError, match="Make `shift` shorter than the recording"):
+        read_recording(path, spec(inputs={"drive": {"column": "u", "shift": 0.385}}))
+    with pytest.raises(RecordingError, match="the sensor 'pend' has no sample"):
+        read_recording(path, spec(sensors={"pend": {"column": "pend", "shift": -0.5}}))
 
 
 def test_units_may_come_from_the_study(tmp_path):

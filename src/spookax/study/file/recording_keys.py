@@ -3,7 +3,15 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 from spookax.scene.explain import Finding, refuse, shown
@@ -30,6 +38,10 @@ class Column(Strict):
 
     column: Text = Field(description="Name in the header, without unit")
     unit: Text | None = Field(default=None, description="Unit of the values, when the header does not say")
+    shift: Number = Field(
+        default=0.0,
+        description="Added to the time of its values [s], to the nearest sample; negative where it was recorded late",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -61,6 +73,14 @@ def _as_list(data: Any) -> Any:
     return data if isinstance(data, list) else [data]
 
 
+def _of_time(column: Column) -> Column:
+    if column.shift:
+        cure = "Shift the columns of inputs and sensors."
+        refuse([Finding(("shift",), column.shift, "the time is what other columns are shifted by", cure)])
+    return column
+
+
+TimeColumn = Annotated[Column, AfterValidator(_of_time)]
 Columns = Annotated[list[Column], BeforeValidator(_as_list), Field(min_length=1)]
 
 
@@ -84,7 +104,7 @@ class Split(Strict):
 class Defaults(Strict):
     """What holds for every recording that does not say otherwise."""
 
-    time: Column | None = Field(default=None, description="Column of the time")
+    time: TimeColumn | None = Field(default=None, description="Column of the time")
     time_sd: Positive | None = Field(default=None, description="Standard deviation of the time stamps [s]")
     every: Every = Field(default=1, description="Use every n-th sample of the sensors")
     inputs: dict[str, Column] = Field(default_factory=dict, description="Motor -> column of its input")
@@ -105,7 +125,7 @@ class RecordingSpec(Strict):
     name: Text = Field(description="Name of the run in the results; the file's name without its ending when left out")
     file: Text | None = Field(default=None, description="CSV, NPZ or Parquet file, relative to the study file")
     dataset: Text | None = Field(default=None, description="NAME/FILE of a public data set, instead of `file`")
-    time: Column = Field(description="Column of the time")
+    time: TimeColumn = Field(description="Column of the time")
     time_sd: Positive | None = Field(
         default=None,
         description="Standard deviation of the time stamps [s]; readings of a fast signal weigh less by it",

@@ -30,6 +30,7 @@ _REST = 0.1  # of the first suspicion's gain: what explains less is not told
 _OFF = 0.02  # relative error of a scale that is worth a word
 _FACTORS = {180 / math.pi: "degrees and radians", 1000.0: "a thousandth", 60.0: "minutes and seconds"}
 _NEAR = math.log(1.7)  # of a known factor
+_WHOLE = 0.2  # of a sample: what a delay may be above a whole number of them and count as that
 _CERTAIN = 1e6  # gain of what is seen without a fit [nats]
 
 
@@ -54,7 +55,7 @@ _CURES = {
     "unit": "Check the unit in the header of the column.",
     "scale": "Check the calibration of the column, or make the gain a parameter.",
     "zero": "Make the sensor's offset a parameter.",
-    "delay": "Shift the column in time.",
+    "delay": "Shift the column in time: `{{column: NAME, shift: {:.6g}}}`.",
     "clock": "Check that inputs and sensors were stamped by one clock.",
     "drift": "Use shorter windows with `offsets`, or another sensor.",
     "step": "Write `step: {:g}` under `estimator`.",
@@ -265,6 +266,8 @@ def _words(key: Key, size: float) -> tuple[str, str]:
         return ("scale", f"numbers are {factor:.3g} times what they should be") if abs(size) > _OFF else ("", "")
     if key.kind == "delay":
         late = _late(key, size)
+        if key.form:  # of an input
+            return "delay", f"acts {abs(late):.2g} s {'after' if late > 0 else 'before'} its column says so"
         return "delay", f"{abs(late):.2g} s {'late' if late > 0 else 'early'} against the others"
     if key.kind == "clock":
         fast = abs(size * float(key.form or 1.0))
@@ -284,13 +287,17 @@ def _late(key: Key, size: float) -> float:
 
 
 def _delay_cure(setup: Setup, params: Params, key: Key, size: float) -> str:
-    """The line of the study that makes a delay unknown, beginning with what was seen; none has a negative one."""
+    """The line of the study that makes a delay unknown, beginning with what was seen. None has a negative one: the
+    column is shifted by as many samples as it takes.
+    """
     if key.form:  # of an input
         section, given = "motors", params.delay[[m.name for m in setup.system.motors].index(key.where)]
     else:
         section, given = "sensors", params.age[setup.system.sensor_index(key.where)]
     if (start := float(given) + _late(key, size)) <= 0:
-        return _CURES["delay"]
+        apart = max(float(np.median(np.diff(recording.time))) for recording in setup.recordings)
+        samples = max(1, math.ceil(-start / apart - _WHOLE))
+        return _CURES["delay"].format((-samples if key.form else samples) * apart)
     return f"Write `{section}.{key.where}.delay: {{start: {start:.2g}}}` under `parameters`, or shift the column."
 
 

@@ -143,8 +143,22 @@ def read_recording(
     _check_time(time, table, report)
     report.refuse()
     window = _window(time.values, spec, report)
-    held = {motor: _held(picked, window, f"the input '{motor}'", table, report) for motor, picked in driven.items()}
-    read = {sensor: np.column_stack([picked.values for picked in columns]) for sensor, columns in sensors.items()}
+    held = {
+        motor: _shifted(_held(picked, window, f"the input '{motor}'", table, report), time.values, column.shift)
+        for (motor, column), picked in zip(spec.inputs.items(), driven.values(), strict=True)
+    }
+    read = {
+        sensor: np.column_stack(
+            [
+                _shifted(picked.values, time.values, column.shift)
+                for column, picked in zip(spec.sensors[sensor], columns, strict=False)
+            ]
+        )
+        for sensor, columns in sensors.items()
+    }
+    window &= np.all([np.isfinite(values) for values in (time.values, *held.values())], axis=0)
+    if not report.problems and window.sum() < _FEWEST:
+        report.add("has no value of every input at a time", "Make `shift` shorter than the recording.")
     for sensor, values in read.items():
         if window.any() and np.isnan(values[window]).all():
             message = f"the sensor '{sensor}' has no sample between start and stop"
@@ -191,6 +205,21 @@ def _window(time: Values, spec: RecordingSpec, report: Report) -> Bool[np.ndarra
         message = f"has {count} samples{between}, and at least {_FEWEST} are needed"
         report.add(message, f"The recording runs from {time[0]:g} s to {time[-1]:g} s.")
     return window
+
+
+def _shifted(values: Values, time: Values, shift: float) -> Values:
+    """Of a column whose stamps are shifted, at every stamp of the recording the value of the nearest one; NaN before
+    the first and after the last.
+    """
+    if not shift:
+        return values
+    stamped = np.flatnonzero(np.isfinite(time))
+    own, wanted = time[stamped] + shift, time
+    after = np.clip(np.searchsorted(own, wanted), 1, own.size - 1)
+    nearest = np.where(wanted - own[after - 1] < own[after] - wanted, after - 1, after)
+    apart = np.median(np.diff(own)) / 2
+    there = (wanted >= own[0] - apart) & (wanted <= own[-1] + apart)
+    return np.where(there, values[stamped[nearest]], np.nan)
 
 
 def _held(picked: Picked, window: Bool[np.ndarray, " n"], use: str, table: Table, report: Report) -> Values:
