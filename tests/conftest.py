@@ -37,7 +37,7 @@ from spookax import _compiled, _fingerprint  # noqa: E402
 
 # What XLA has made of a program that tests trace, by its text: every checkout of this user shares it, so that a second
 # run is twice as fast, of another commit too. JAX's key does not tell one processor from another.
-CACHE = Path(os.environ.get("SPOOKAX_TEST_CACHE") or platformdirs.user_cache_dir("spookax"), "tests")
+CACHE = Path(os.environ.get("SPOOKAX_TEST_CACHE") or platformdirs.user_cache_dir("spookax"), "tests").absolute()
 CACHE /= hashlib.sha256(_fingerprint.processor().encode()).hexdigest()[:12]
 OLD = 14 * 86400  # seconds after which what was compiled is thrown away
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))  # processes that a test starts read it too
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(200_000, 20, 100)  # tracing makes millions of objects, and few of them are cycles
     if not hasattr(config, "workerinput"):  # of several processes the one that starts the others
         for file in CACHE.parent.rglob("*-cache"):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 if time.time() - file.stat().st_mtime > OLD:
                     file.unlink()
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from spookax.study.judging.diagnosis import _correlations, diagnosis
+from spookax.study.judging.diagnosis import _correlations, _delay_cure, diagnosis
+from spookax.study.judging.signatures import Key
 from spookax.study.recordings.blemishes import blemishes
 from spookax.study.recordings.recording import Recording
 
@@ -97,3 +98,55 @@ def test_innovations_that_are_none_are_not_called_white(rng):
     assert diagnosis(setup, nothing, [])["sentence"] == "There are no innovations to test."
     noise = {"run/innovation/angle": rng.standard_normal((len(TIME), 1))}
     assert diagnosis(setup, noise, [])["sentence"] == "Innovations are white."
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "late", "before", "cure"),
+    [
+        (
+            "motor",
+            0.0,
+            0.0234,
+            0.0,
+            "Write `motors.drive.delay: {start: 0.023}` under `parameters`, or shift the column.",
+        ),
+        (
+            "motor",
+            0.05,
+            -0.03,
+            0.0,
+            "Write `motors.drive.delay: {start: 0.02}` under `parameters`, or shift the column.",
+        ),
+        ("motor", 0.0, -0.0295, 0.0, "Shift the column in time: `{column: NAME, shift: -0.03}`."),
+        ("motor", 0.0, -0.0305, 0.0, "Shift the column in time: `{column: NAME, shift: -0.03}`."),
+        ("motor", 0.0, -0.01, -0.02, "Shift the column in time: `{column: NAME, shift: -0.03}`."),
+        # a delay that is given stays: all of it is the column's
+        ("motor", 0.02, -0.05, 0.0, "Shift the column in time: `{column: NAME, shift: -0.05}`."),
+        ("sensor", 0.0, -0.02, 0.01, "Shift the column in time: `{column: NAME, shift: 0.03}`."),
+        (
+            "motor",
+            0.0,
+            -0.003,
+            0.0,
+            "Shift the column in time: `{column: NAME, shift: -0.01}`. "
+            "That is 0.007 s too far: write `motors.drive.delay: {start: 0.007}`, too.",
+        ),
+        (
+            "sensor",
+            0.002,
+            -0.024,
+            0.0,
+            "Shift the column in time: `{column: NAME, shift: 0.03}`. "
+            "That is 0.006 s too far: write `sensors.angle.delay: {start: 0.008}`, too.",
+        ),
+    ],
+)
+def test_the_cure_of_a_delay_is_a_delay_or_a_column_that_is_shifted(kind, given, late, before, cure):
+    """At 10 ms between samples, of a column that is shifted already or not."""
+    name = "drive" if kind == "motor" else "angle"
+    system = SimpleNamespace(motors=[SimpleNamespace(name="drive")], sensor_index=lambda _: 0)
+    run = SimpleNamespace(time=0.01 * np.arange(20), shifts={name: before} if before else {})
+    setup = cast(Any, SimpleNamespace(system=system, recordings=[run]))
+    params = cast(Any, SimpleNamespace(delay=np.array([given]), age=np.array([given])))
+    key = Key("delay", name, "1" if kind == "motor" else "")
+    assert _delay_cure(setup, params, key, late) == cure

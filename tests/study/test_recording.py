@@ -137,7 +137,7 @@ def test_the_window_is_on_the_recordings_own_clock(tmp_path):
 
 
 @pytest.mark.parametrize("samples", [3, -3])
-@pytest.mark.parametrize("rest", [0.0, 0.004])
+@pytest.mark.parametrize("rest", [-0.004, 0.0, 0.004])
 def test_a_column_is_shifted_to_the_nearest_sample(tmp_path, samples, rest):
     """Where no input is known there is no recording; readings are missing there."""
     path, whole = write(tmp_path / "run.csv", text()), np.arange(40)
@@ -147,10 +147,56 @@ def test_a_column_is_shifted_to_the_nearest_sample(tmp_path, samples, rest):
     np.testing.assert_allclose(late.time, 0.01 * kept)
     np.testing.assert_array_equal(late.inputs["drive"], (kept - samples) % 7)
     np.testing.assert_allclose(late.sensors["pend"][:, 0], 0.1 * kept)
+    assert late.shifts == {"drive": shift}
     read = read_recording(path, spec(sensors={"pend": {"column": "pend", "shift": shift}}))
     np.testing.assert_array_equal(read.inputs["drive"], whole % 7)
     there = (whole >= samples) & (whole < 40 + samples)
     np.testing.assert_allclose(read.sensors["pend"][:, 0], np.where(there, 0.1 * (whole - samples), np.nan))
+
+
+@pytest.mark.parametrize("shift", [0.03, -0.03])
+def test_a_shifted_column_has_no_readings_from_across_a_gap_and_holds_its_input(tmp_path, shift):
+    """Twenty samples, half a second without any, twenty more."""
+    time = 0.01 * np.concatenate([np.arange(20), 70 + np.arange(20)])
+    rows = [[f"{t:.2f}", f"{k}", "0", f"{k}", "0"] for k, t in enumerate(time)]
+    path = write(tmp_path / "run.csv", text(rows=rows))
+    shifted = {"inputs": {"drive": {"column": "u", "shift": shift}}}
+    shifted["sensors"] = {"pend": {"column": "pend", "shift": shift}}
+    found = read_recording(path, spec(**shifted))
+    number = np.rint(found.time / 0.01)
+    before = number - np.rint(shift / 0.01)  # of the sample that was made then, if there was one
+    there = ((before >= 0) & (before < 20)) | ((before >= 70) & (before < 90))
+    said = np.where(before < 70, np.minimum(before, 19), before - 50)  # held through the gap
+    np.testing.assert_array_equal(found.inputs["drive"], said)
+    np.testing.assert_array_equal(found.sensors["pend"][:, 0], np.where(there, said, np.nan))
+
+
+def test_no_reading_counts_twice_where_stamps_jitter(tmp_path, rng):
+    time = 0.01 * (np.arange(400) + rng.uniform(-0.4, 0.4, 400))
+    rows = [[f"{t:.6f}", f"{k}", "0", f"{k}", "0"] for k, t in enumerate(time)]
+    path = write(tmp_path / "run.csv", text(rows=rows))
+    found = read_recording(path, spec(sensors={"pend": {"column": "pend", "shift": 0.02}}))
+    said = found.sensors["pend"][:, 0]
+    numbers = said[np.isfinite(said)].astype(int)
+    assert np.all(np.diff(numbers) > 0)
+    assert numbers.size > 300
+    off = found.time[np.isfinite(said)] - time[numbers] - 0.02
+    assert np.max(np.abs(off)) < 0.0055
+    # half a sample is rounded one way
+    even = write(tmp_path / "even.csv", text())
+    half = read_recording(even, spec(inputs={"drive": {"column": "u", "shift": -0.015}}))
+    assert np.all(np.diff(half.inputs["drive"]) % 7 == 1)
+
+
+def test_a_shifted_input_is_held_before_it_is_shifted(tmp_path):
+    """Cells that are not used may be empty."""
+    path = write(tmp_path / "run.csv", with_cell(0, 1, ""))
+    with pytest.raises(RecordingError, match="has no value at its first sample"):
+        read_recording(path, spec())
+    found = read_recording(path, spec(inputs={"drive": {"column": "u", "shift": -0.02}}))
+    np.testing.assert_array_equal(found.inputs["drive"], np.arange(2, 40) % 7)
+    late = read_recording(path, spec(inputs={"drive": {"column": "u", "shift": 0.02}}))
+    np.testing.assert_allclose(late.time, 0.01 * np.arange(3, 40))
 
 
 def test_a_shift_of_the_time_or_beyond_the_recording_is_refused(tmp_path):

@@ -7,7 +7,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from spookax._interruption import stoppable
 from spookax.study.identifying import stretches
 from spookax.study.identifying.predict import Prediction
 from spookax.study.recordings.recording import Recording
@@ -17,12 +16,9 @@ HEAD, OFF, EARLY = 0.3, 0.02, 5.0  # s; errors of a prediction after its head, a
 
 
 def found(
-    monkeypatch: pytest.MonkeyPatch, lost: float, keep: np.ndarray | None = None, noise: float = 1e-3, stop_in: int = 0
+    monkeypatch: pytest.MonkeyPatch, lost: float, keep: np.ndarray | None = None, noise: float = 1e-3
 ) -> tuple[dict[str, Any] | None, list[tuple[float, float]]]:
-    """Of a swing of 1 rad whose band opens at a time; and first and last time of every stretch that was predicted.
-
-    `stop_in`: the stretch in which Ctrl-C is pressed, from 1.
-    """
+    """Of a swing of 1 rad whose band opens at a time; and first and last time of every stretch that was predicted."""
     keep = np.ones(TIME.size, dtype=bool) if keep is None else keep
     time, angle = TIME[keep], np.sin(3 * TIME[keep])[:, None]
     recording = Recording("run", Path("run.csv"), time, {}, {"angle": angle}, {}, {"angle": ("rad",)}, "")
@@ -35,8 +31,6 @@ def found(
         assert found.posterior is None
         assert spec.initial == {}
         looked.append((float(part.time[0]), float(part.time[-1])))
-        if len(looked) == stop_in:
-            stop.press()
         off = np.where(part.time <= part.time[0] + HEAD, EARLY, OFF)[:, None]
         return Prediction(part, part, HEAD, {"angle": part.sensors["angle"] + off})
 
@@ -44,8 +38,7 @@ def found(
     content = {"noise": {"sensors": {}, "assumed": {"angle": [noise]}}, "step": 0.01, "friction_speed": 1e-3}
     estimate = SimpleNamespace(content=content, checkpoint={"z": np.zeros(1), "process": np.ones(())})
     spec = SimpleNamespace(model_copy=lambda update: SimpleNamespace(**update))
-    with stoppable() as stop:
-        return stretches.in_stretches(cast(Any, None), cast(Any, estimate), whole, cast(Any, spec)), looked
+    return stretches.in_stretches(cast(Any, None), cast(Any, estimate), whole, cast(Any, spec)), looked
 
 
 def test_stretches_are_half_as_long_as_is_foretold(monkeypatch):
@@ -73,27 +66,3 @@ def test_no_stretch_starts_in_a_gap(monkeypatch):
     told, looked = found(monkeypatch, 5.0, keep=(TIME < 2.4) | (TIME > 4.9))
     assert told is not None
     assert told["count"] == len(looked) == 3
-
-
-def test_ctrl_c_ends_with_the_stretch_that_is_predicted(monkeypatch):
-    told, looked = found(monkeypatch, 5.0, stop_in=2)
-    assert told is None
-    assert len(looked) == 2
-
-
-def test_ctrl_c_leaves_no_part_of_a_validation(monkeypatch):
-    """Laws of friction are compared by all recordings, or not at all."""
-    pressed = iter([False, True, False])
-    with stoppable() as stop:
-
-        def predicted(*_: Any, **__: Any) -> Any:
-            if next(pressed):
-                stop.press()
-            return SimpleNamespace(content=dict, states=lambda: {"run/angle": TIME})
-
-        monkeypatch.setattr(stretches, "predict_recording", predicted)
-        monkeypatch.setattr(stretches, "in_stretches", lambda *_, **__: None)
-        runs = [cast(Any, SimpleNamespace(name=name)) for name in "abc"]
-        study = cast(Any, SimpleNamespace(validation=runs))
-        assert stretches.validate(study, cast(Any, None), cast(Any, None), runs) == ({}, {})
-        assert next(pressed) is False  # the third was not begun

@@ -150,13 +150,22 @@ def test_numbers_from_a_channel_with_the_wrong_sign_are_not_to_be_used():
     ("kind", "share", "grade"),
     [("delay", 0.99, "bad"), ("delay", 0.7, "good"), ("friction", 0.99, "good"), ("outliers", None, "good")],
 )
-def test_a_fault_that_is_nearly_all_of_the_innovations_is_mended_first(kind, share, grade):
-    first = Suspect(
-        kind, "angle", 100.0, share, "angle: 0.04 s late against the others", "Write `sensors.angle.delay`."
-    )
-    found = trust(content(diagnosis={"suspects": [first._asdict()]}))
+@pytest.mark.parametrize("blemished", [False, True])
+def test_a_fault_that_is_nearly_all_of_the_innovations_is_mended_first(kind, share, grade, blemished):
+    """Also where the recording has a blemish that is seen without a fit, and comes first."""
+    suspect = Suspect(kind, "angle", 100.0, share, "angle: 0.04 s late against the others", "Write a delay.")._asdict()
+    gaps = Suspect("gaps", "", 1e6, None, "run: 7 lines are missing", "Cut the recording.")._asdict()
+    found = trust(content(diagnosis={"suspects": [gaps, suspect] if blemished else [suspect]}))
     assert found.grade == grade
-    assert ("0.04 s late against the others. Write `sensors.angle.delay`." in found.reasons[0]) == (grade == "bad")
+    assert ("0.04 s late against the others. Write a delay." in found.reasons[0]) == (grade == "bad")
+
+
+def test_what_is_to_be_mended_is_said_once():
+    tried = [{"density": d, "rms": {"encoder": e}, "relative": e} for d, e in ((1e-3, 0.5), (1e-6, 0.01))]
+    step = Suspect("step", "", 100.0, 0.95, "0.005 s is long for this motion", "Write `step: 0.0025`.")._asdict()
+    told = trust(content(checks={"prediction": {"tried": tried, "chosen": 1}}, diagnosis={"suspects": [step]}))
+    assert "".join(told.reasons).count("Write `step: 0.0025`.") == 1
+    assert told.reasons[1].endswith("with which it predicts best.")
 
 
 @pytest.mark.parametrize(

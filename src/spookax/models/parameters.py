@@ -299,7 +299,8 @@ def values_and_sd(shared: ParameterMap, z: AnyArray, covariance: np.ndarray) -> 
     known = np.where(unknown[:, None] | unknown, 0.0, covariance)
     with np.errstate(over="ignore", invalid="ignore"):  # hardly more is known of some
         variance = np.diag(jac @ known @ jac.T)
-    sd = np.sqrt(np.where(np.isnan(variance), np.inf, np.maximum(variance, 0.0)))
+    beyond = np.isnan(variance) & np.all(np.isfinite(known))  # the difference of two such squares
+    sd = np.sqrt(np.where(beyond, np.inf, np.maximum(variance, 0.0)))
     return value, np.where(np.any(jac[:, unknown] != 0, axis=1), np.inf, sd)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..._interruption import stoppable
 from ...scene import Scene
 from ..file.study import RecordingSpec, Study
 from ..judging.bands import foretold
@@ -28,8 +27,6 @@ def in_stretches(
     study: Study, estimate: Estimate, prediction: Prediction, spec: RecordingSpec, *, scene: Scene | None = None
 ) -> dict[str, Any] | None:
     """How well a recording is met in stretches; None where its `prediction` is foretold to the end, or nothing tells.
-
-    Also where Ctrl-C asks for a stop.
 
     **Returns:** `foretold`: until when after its start a simulation from the posterior tells the sensor that it tells
     least [s]; `seconds` of a stretch; their `count`; of `signals`, by sensor, the `errors` over all stretches, without
@@ -54,15 +51,12 @@ def in_stretches(
     found = dataclasses.replace(found, posterior=None)  # no bands
     measured: dict[str, list[np.ndarray]] = {name: [] for name in prediction.simulated}
     simulated: dict[str, list[np.ndarray]] = {name: [] for name in prediction.simulated}
-    with stoppable() as stop:
-        for part in parts:
-            if stop.asked:
-                return None
-            one = predict_recording(study, found, part, spec, scene=scene, fit_seconds=head)
-            late = one.clean.time > one.clean.time[0] + head
-            for name, readings in one.simulated.items():
-                measured[name].append(one.clean.sensors[name][late])
-                simulated[name].append(readings[late])
+    for part in parts:
+        one = predict_recording(study, found, part, spec, scene=scene, fit_seconds=head)
+        late = one.clean.time > one.clean.time[0] + head
+        for name, readings in one.simulated.items():
+            measured[name].append(one.clean.sensors[name][late])
+            simulated[name].append(readings[late])
     signals = {name: errors(*(np.concatenate(a[name]) for a in (measured, simulated))) for name in measured}
     return {"foretold": least, "seconds": seconds, "count": len(parts), "signals": signals}
 
@@ -79,15 +73,12 @@ def validate(
     study: Study, estimate: Estimate, scene: Scene, recordings: Sequence[Recording]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The recordings under `validate` in a study as its estimate predicts them: the `validation` of estimate.json, and
-    arrays of states.npz. Nothing where Ctrl-C asks for a stop meanwhile.
+    arrays of states.npz.
     """
     content, states = {}, {}
-    with stoppable() as stop:
-        for recording, spec in zip(recordings, study.validation, strict=True):
-            prediction = predict_recording(study, estimate, recording, spec, scene=scene)
-            stretches = in_stretches(study, estimate, prediction, spec, scene=scene)
-            content[recording.name] = prediction.content() | {"stretches": stretches}
-            states |= prediction.states()
-            if stop.asked:
-                return {}, {}
+    for recording, spec in zip(recordings, study.validation, strict=True):
+        prediction = predict_recording(study, estimate, recording, spec, scene=scene)
+        stretches = in_stretches(study, estimate, prediction, spec, scene=scene)
+        content[recording.name] = prediction.content() | {"stretches": stretches}
+        states |= prediction.states()
     return content, states

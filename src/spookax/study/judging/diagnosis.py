@@ -267,7 +267,7 @@ def _words(key: Key, size: float) -> tuple[str, str]:
     if key.kind == "delay":
         late = _late(key, size)
         if key.form:  # of an input
-            return "delay", f"acts {abs(late):.2g} s {'after' if late > 0 else 'before'} its column says so"
+            return "delay", f"acts {abs(late):.2g} s {'later' if late > 0 else 'earlier'} than its column and delay say"
         return "delay", f"{abs(late):.2g} s {'late' if late > 0 else 'early'} against the others"
     if key.kind == "clock":
         fast = abs(size * float(key.form or 1.0))
@@ -288,17 +288,23 @@ def _late(key: Key, size: float) -> float:
 
 def _delay_cure(setup: Setup, params: Params, key: Key, size: float) -> str:
     """The line of the study that makes a delay unknown, beginning with what was seen. None has a negative one: the
-    column is shifted by as many samples as it takes.
+    column is shifted by as many samples as it takes, and a delay tells what that is too much.
     """
     if key.form:  # of an input
         section, given = "motors", params.delay[[m.name for m in setup.system.motors].index(key.where)]
     else:
         section, given = "sensors", params.age[setup.system.sensor_index(key.where)]
-    if (start := float(given) + _late(key, size)) <= 0:
-        apart = max(float(np.median(np.diff(recording.time))) for recording in setup.recordings)
-        samples = max(1, math.ceil(-start / apart - _WHOLE))
-        return _CURES["delay"].format((-samples if key.form else samples) * apart)
-    return f"Write `{section}.{key.where}.delay: {{start: {start:.2g}}}` under `parameters`, or shift the column."
+    late, path = _late(key, size), f"{section}.{key.where}.delay"
+    if (start := float(given) + late) > 0:
+        return f"Write `{path}: {{start: {start:.2g}}}` under `parameters`, or shift the column."
+    apart = max(float(np.median(np.diff(recording.time))) for recording in setup.recordings)
+    samples = max(1, math.ceil(-late / apart - _WHOLE))
+    before = next((r.shifts[key.where] for r in setup.recordings if key.where in r.shifts), 0.0)
+    cure = _CURES["delay"].format(before + (-samples if key.form else samples) * apart)
+    left = samples * apart + late
+    if left <= _WHOLE * apart:
+        return cure
+    return f"{cure} That is {left:.2g} s too far: write `{path}: {{start: {float(given) + left:.2g}}}`, too."
 
 
 def _sentence(white: bool, free: bool, found: list[Suspect]) -> str:

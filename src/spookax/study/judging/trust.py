@@ -60,7 +60,7 @@ def _bad(content: Mapping[str, Any]) -> Iterator[str]:
     if wrong := (content.get("checks") or {}).get("misread"):
         how = "with its sign turned" if wrong["factor"] < 0 else f"multiplied by {wrong['factor']:.3g}"
         yield f"{wrong['channel']} is misread: {how}, even a rough fit misses {100 * wrong['ratio']:.2g} % as much."
-    if (first := _first_suspect(content)) and first["kind"] in _MENDED and (first["share"] or 0.0) > _NEARLY_ALL:
+    if first := _to_mend(content):
         yield f"Nearly all of the innovations has one cause, which can be mended: {first['text']}. {first['cure']}"
     for name, error, relative, noises in _errors(content):
         if _misses(relative, noises) and not _unforeseeable(content):
@@ -90,7 +90,7 @@ def _fair(content: Mapping[str, Any]) -> Iterator[str]:
         if ratio > 0.9 * _SWALLOWED:
             yield (
                 f"The model lacks something: one step ahead it asks for {ratio:.2g} times the process noise with which "
-                f"it predicts best. {_what_to_try(content)}"
+                f"it predicts best. {'' if _to_mend(content) else _what_to_try(content)}".strip()
             )
     if (checks.get("coloured") or 1.0) > _COLOURED:
         yield (
@@ -122,13 +122,17 @@ def _still(content: Mapping[str, Any], sensor: str, signal: Mapping[str, Any]) -
 
 def _what_to_try(content: Mapping[str, Any]) -> str:
     """Where a model lacks something. A step that is too long looks like that, and no law mends it."""
-    if (first := _first_suspect(content)) and first["kind"] == "step":
-        return f"The time step of {first['text']}. {first['cure']}"
+    suspects = (content.get("diagnosis") or {}).get("suspects") or []
+    if suspects and suspects[0]["kind"] == "step":
+        return f"The time step of {suspects[0]['text']}. {suspects[0]['cure']}"
     return "Look at the residuals, and try another friction law."
 
 
-def _first_suspect(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return next(iter((content.get("diagnosis") or {}).get("suspects") or []), None)
+def _to_mend(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The likeliest of the suspicions that are weighed by innovations, if that can be mended and is all but alone."""
+    suspects = (content.get("diagnosis") or {}).get("suspects") or []
+    first = next((suspect for suspect in suspects if suspect["share"] is not None), None)
+    return first if first and first["kind"] in _MENDED and first["share"] > _NEARLY_ALL else None
 
 
 def _leaves(content: Mapping[str, Any], sensor: str) -> str:

@@ -100,8 +100,10 @@ def digest(study: LatentStudy, scene: Scene | None, records: Sequence[Record]) -
     said = [study.latent.model_dump_json(exclude={"draws", "law", "hyperparameters"})]
     if scene is not None:
         said.append(scene.model_dump_json())
-    whole = "\n".join([*said, *(f"{r.name} {r.sha256} {len(r.y)} {r.time[0]!r}" for r in records)])
-    return hashlib.sha256(whole.encode()).hexdigest()
+    found = hashlib.sha256("\n".join([*said, *(r.name for r in records)]).encode())
+    for array in (array for record in records for array in (record.time, record.y, record.u)):
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
 
 
 def _refused(file: Path, message: str, cure: str) -> FileError:

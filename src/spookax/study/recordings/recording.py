@@ -13,6 +13,7 @@ from spookax.study.file.columns import Picked, Picker
 from spookax.study.file.study import Recorded, RecordingSpec
 from spookax.study.file.table import RecordingError, Report, Table, read_table
 from spookax.study.file.windows import RecordingList
+from spookax.study.recordings import shifted
 
 Dimensions = Mapping[str, Sequence[str]]
 """Sensor -> the dimension of each number that it reads."""
@@ -33,6 +34,7 @@ class Recording:
     - `sensors`: sensor -> a row of d numbers for each stamp, NaN where there is no sample.
     - `input_units`, `sensor_units`: their SI units, of each column for a sensor.
     - `sha256`: of the whole file, as hexadecimal digits.
+    - `shifts`: motor or sensor -> what was added to the time of its (first) column, where that is not zero. [s]
     """
 
     name: str
@@ -43,6 +45,7 @@ class Recording:
     input_units: dict[str, str] = field(repr=False)
     sensor_units: dict[str, tuple[str, ...]] = field(repr=False)
     sha256: str = field(repr=False)
+    shifts: dict[str, float] = field(default_factory=dict, repr=False)
 
     def part(self, here: Bool[np.ndarray, " n"]) -> "Recording":
         """The samples that are there."""
@@ -143,22 +146,26 @@ def read_recording(
     _check_time(time, table, report)
     report.refuse()
     window = _window(time.values, spec, report)
-    held = {
-        motor: _shifted(_held(picked, window, f"the input '{motor}'", table, report), time.values, column.shift)
-        for (motor, column), picked in zip(spec.inputs.items(), driven.values(), strict=True)
-    }
+    report.refuse()
+    clock, held = time.values, {}
+    for (motor, column), picked in zip(spec.inputs.items(), driven.values(), strict=True):
+        held[motor] = _held(picked.values)
+        if column.shift:
+            held[motor] = shifted.held(held[motor], clock, column.shift)
+            window &= np.isfinite(held[motor])
+        else:
+            _check_first(picked, held[motor], window, f"the input '{motor}'", table, report)
+    if not report.problems and window.sum() < _FEWEST:
+        report.add("has no value of every input at a time", "Make `shift` shorter than the recording.")
     read = {
         sensor: np.column_stack(
             [
-                _shifted(picked.values, time.values, column.shift)
-                for column, picked in zip(spec.sensors[sensor], columns, strict=False)
+                shifted.read(picked.values, clock, column.shift) if column.shift else picked.values
+                for column, picked in zip(spec.sensors[sensor], columns, strict=True)
             ]
         )
         for sensor, columns in sensors.items()
     }
-    window &= np.all([np.isfinite(values) for values in (time.values, *held.values())], axis=0)
-    if not report.problems and window.sum() < _FEWEST:
-        report.add("has no value of every input at a time", "Make `shift` shorter than the recording.")
     for sensor, values in read.items():
         if window.any() and np.isnan(values[window]).all():
             message = f"the sensor '{sensor}' has no sample between start and stop"
@@ -167,6 +174,7 @@ def read_recording(
     if latest is not None:  # only what is sound: the problems of a file stand in the first report
         latest.clear()
         latest[path] = pick
+    firsts = spec.inputs | {sensor: columns[0] for sensor, columns in spec.sensors.items()}
     return Recording(
         name=spec.name,
         path=path,
@@ -176,6 +184,7 @@ def read_recording(
         input_units={motor: picked.unit for motor, picked in driven.items()},
         sensor_units={sensor: tuple(picked.unit for picked in columns) for sensor, columns in sensors.items()},
         sha256=table.sha256,
+        shifts={name: column.shift for name, column in firsts.items() if column.shift},
     )
 
 
@@ -207,28 +216,19 @@ def _window(time: Values, spec: RecordingSpec, report: Report) -> Bool[np.ndarra
     return window
 
 
-def _shifted(values: Values, time: Values, shift: float) -> Values:
-    """Of a column whose stamps are shifted, at every stamp of the recording the value of the nearest one; NaN before
-    the first and after the last.
-    """
-    if not shift:
-        return values
-    stamped = np.flatnonzero(np.isfinite(time))
-    own, wanted = time[stamped] + shift, time
-    after = np.clip(np.searchsorted(own, wanted), 1, own.size - 1)
-    nearest = np.where(wanted - own[after - 1] < own[after] - wanted, after - 1, after)
-    apart = np.median(np.diff(own)) / 2
-    there = (wanted >= own[0] - apart) & (wanted <= own[-1] + apart)
-    return np.where(there, values[stamped[nearest]], np.nan)
-
-
-def _held(picked: Picked, window: Bool[np.ndarray, " n"], use: str, table: Table, report: Report) -> Values:
-    """Zero-order hold over missing samples."""
-    given = np.isfinite(picked.values)
+def _held(values: Values) -> Values:
+    """Zero-order hold over missing samples; NaN before the first."""
+    given = np.isfinite(values)
     latest = np.maximum.accumulate(np.where(given, np.arange(given.size), -1))
-    unknown = np.flatnonzero((latest < 0) & window).tolist()
+    return np.where(latest < 0, np.nan, values[np.maximum(latest, 0)])
+
+
+def _check_first(
+    picked: Picked, held: Values, window: Bool[np.ndarray, " n"], use: str, table: Table, report: Report
+) -> None:
+    """An input has a value from the first sample on."""
+    unknown = np.flatnonzero(np.isnan(held) & window).tolist()
     if unknown:
         message = f"{use} has no value at its first sample ({table.place(unknown[0])})"
         cure = "Write the value that holds there, or let the window start later."
         report.add(message, cure, line=table.line(unknown[0]), column=picked.label)
-    return picked.values[np.maximum(latest, 0)]
