@@ -28,6 +28,8 @@ endif
 # Python would compile the sources of every package at the first start of a command.
 export UV_COMPILE_BYTECODE := 1
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
+# Every process would compile the package's sources: half a second each, and tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 SYNCED := .venv/.synced
