@@ -15,16 +15,8 @@ _COLOURED = 3.0  # factor on standard deviations
 _FAR_MORE = 3.0  # times the share of outliers that the study expects
 _SOME = 10  # outliers of a sensor that are worth a word
 _NEARLY_ALL = 0.9  # of the innovations' square
-_MENDED = (
-    "clock",
-    "delay",
-    "drift",
-    "scale",
-    "sign",
-    "step",
-    "unit",
-    "zero",
-)  # suspicions that no law has to be found for
+# suspicions for which no law has to be found
+_MENDED = frozenset({"clock", "delay", "drift", "scale", "sign", "step", "unit", "zero"})
 _SWALLOWED = 10.0  # ratio of the process noise that the evidence asks for and the one that predicts best
 
 
